@@ -48,8 +48,8 @@ func measureBacklog(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	small := &backlog{forwarding: &forwarding{b: b.with(max(b.n/smallShare, fewBatches*b.batch)), pool: pool, broker: broker, lane: b.lane}}
-	large := &backlog{forwarding: &forwarding{b: b.with(b.n), pool: pool, broker: broker, lane: b.lane}}
+	small := &backlog{forwarding: &forwarding{b: b.with(max(b.n/smallShare, fewBatches*b.batch)), pool: pool, broker: broker}}
+	large := &backlog{forwarding: &forwarding{b: b.with(b.n), pool: pool, broker: broker}}
 	defer func() { _, _ = small.close(), large.close() }()
 	// Caches are cold for the first side.
 	if _, err := small.drainWatched(ctx); err != nil {

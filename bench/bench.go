@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"time"
-
-	"github.com/outmill/outmill/postgres"
 )
 
 // bench is one run of a scenario: its settings, its engines and its results.
@@ -29,9 +27,7 @@ type bench struct {
 	// before is another build of this program, for the scenario consumers.
 	before string
 	// held is how long transactions stay open in the scenario stall.
-	held time.Duration
-	// lane is the lane of PostgreSQL stores. See -lane.
-	lane       postgres.Lane
+	held       time.Duration
 	cpuProfile string
 	engines    engines
 
@@ -70,8 +66,6 @@ func (b *bench) flags(flags *flag.FlagSet, s scenario) {
 		"URL of a MongoDB that is a replica set; default: the mongod on PATH is started where there is one")
 	flags.StringVar(&b.engines.sqlserverURL, "sqlserver", "",
 		"URL of a SQL Server, for a user who may create databases; default: that of "+envSQLServerURL+"; none is started")
-	flags.StringVar((*string)(&b.lane), "lane", "",
-		"where Outmill's appends write to in PostgreSQL: rows or log; default: the store's default")
 	flags.StringVar(&b.engines.kafkaAddr, "kafka", "", "host:port of a Kafka; default: one is started")
 }
 
@@ -100,9 +94,6 @@ func (b *bench) settle(s scenario, flags *flag.FlagSet) error {
 	}
 	if (s.name == "inbox" || s.name == "saga") && b.handlers < 1 {
 		return fmt.Errorf("%s: -handlers wants more than 0", s.name)
-	}
-	if b.lane != "" {
-		b.results.fact("lane", string(b.lane))
 	}
 	b.engines.log = b.say
 	return nil

@@ -28,9 +28,6 @@ var promise = regexp.MustCompile(`(?m)^ {2}([a-z][a-z0-9_]*) {2,}\S`)
 // noEngine is in the text of a scenario that finds no server and cannot start one.
 const noEngine = "(give one with -"
 
-// ofTheLog begins the part of a scenario's text about fields that only the log has.
-const ofTheLog = "\nWith -lane log also"
-
 func TestBench(t *testing.T) {
 	t.Parallel()
 
@@ -39,27 +36,14 @@ func TestBench(t *testing.T) {
 		for _, s := range scenarios {
 			t.Run(s.name, func(t *testing.T) {
 				t.Parallel()
-				about, _, _ := strings.Cut(s.about, ofTheLog)
-				requirePromised(t, s.name, about, runShort(t, s.name))
+				requirePromised(t, s.name, s.about, runShort(t, s.name))
 			})
 		}
 	})
 
-	t.Run("every scenario gives the fields that it promises with the log", func(t *testing.T) {
+	t.Run("a comparison of stores may be one of a single store", func(t *testing.T) {
 		t.Parallel()
-		for _, s := range scenarios {
-			t.Run(s.name, func(t *testing.T) {
-				t.Parallel()
-				if s.name == "stores" {
-					object := runShort(t, s.name, "-only", "postgres", "-lane", "log")
-					require.IsType(t, 0.0, object["postgres_claim_ack_per_s"])
-					return
-				}
-				object := runShort(t, s.name, "-lane", "log")
-				require.Equal(t, "log", object["lane"])
-				requirePromised(t, s.name, s.about, object)
-			})
-		}
+		require.IsType(t, 0.0, runShort(t, "stores", "-only", "postgres")["postgres_claim_ack_per_s"])
 	})
 
 	t.Run("a scenario that does not exist is refused with the list of those that do", func(t *testing.T) {

@@ -77,7 +77,7 @@ func measureBloat(ctx context.Context, b *bench) error {
 	if err := bare.measure(ctx, b.burst()); err != nil {
 		return err
 	}
-	ours := &outmillBloat{outmillLive: outmillLive{pool: pool, topic: "bloat", lane: b.lane}, b: b}
+	ours := &outmillBloat{outmillLive: outmillLive{pool: pool, topic: "bloat"}, b: b}
 	defer func() { _ = ours.close() }()
 	if err := b.addBloat(ctx, pool, ours, ""); err != nil {
 		return fmt.Errorf("outmill: %w", err)

@@ -24,7 +24,7 @@ func (o *outmillBloat) reset(ctx context.Context) (err error) {
 	if err := o.close(); err != nil {
 		return err
 	}
-	if o.store, err = outbox(ctx, o.pool, o.b.lane); err != nil {
+	if o.store, err = outbox(ctx, o.pool); err != nil {
 		return err
 	}
 	if o.publisher, err = publisher.New(o.store, publisher.Config{RequireTx: true}, nil); err != nil {

@@ -100,7 +100,7 @@ func (f *burning) prepare(ctx context.Context) (err error) {
 	if err := f.clear(ctx); err != nil {
 		return err
 	}
-	if f.store, err = outbox(ctx, f.pool, f.b.lane); err != nil {
+	if f.store, err = outbox(ctx, f.pool); err != nil {
 		return err
 	}
 	if err := f.b.fill(ctx, f.store, "", burnTopic, f.b.n, true); err != nil {
@@ -227,8 +227,8 @@ func (f *burning) byChannel(ctx context.Context) (took time.Duration, err error)
 	return f.settled(ctx, began, all)
 }
 
-// settled waits until all messages are handled, and then until no message is left in either
-// lane. It does not query before, because it shares the cores with the measured side.
+// settled waits until all messages are handled, and then until no message is left. It
+// does not query before, because it shares the cores with the measured side.
 func (f *burning) settled(ctx context.Context, began time.Time, all <-chan struct{}) (time.Duration, error) {
 	select {
 	case <-all:

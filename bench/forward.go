@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -25,15 +24,10 @@ const forwardAbout = `n messages wait in PostgreSQL (fsync on), and are moved to
   outmill_unkeyed_msgs_per_s  the same where messages have no key
   watermill_msgs_per_s        watermill-sql, components/forwarder, watermill-kafka with acks=all
   ratio                       outmill / watermill
-  raw_read_per_s              a bare ordered SELECT of the same columns from where the lane keeps them, by pgx
+  raw_read_per_s              a bare ordered SELECT of the same columns of the log, by pgx
   raw_produce_per_s           bare idempotent producing of the same records, by franz-go
   limit_msgs_per_s            1 / (1/raw_read + 1/raw_produce), since the cores are shared
-  of_limit                    outmill / limit
-
-With -lane log also, in the same rounds:
-
-  rows_msgs_per_s             Outmill's forwarder, ordered by key, where appends go to the rows
-  lane_ratio                  outmill / rows`
+  of_limit                    outmill / limit`
 
 func init() {
 	scenarios = append(scenarios, scenario{
@@ -51,9 +45,8 @@ func measureForward(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	ours := &forwarding{b: b, pool: pool, broker: broker, lane: b.lane}
-	rows := &forwarding{b: b, pool: pool, broker: broker, lane: postgres.LaneRows}
-	defer func() { _, _ = ours.close(), rows.close() }()
+	ours := &forwarding{b: b, pool: pool, broker: broker}
+	defer func() { _ = ours.close() }()
 	peer := &watermillForwarding{b: b, pool: pool, broker: broker}
 	// The peer's rate falls with the number of waiting messages, so both sides get the same number.
 	sides := []side{
@@ -63,11 +56,6 @@ func measureForward(ctx context.Context, b *bench) error {
 		{field: "raw_read_per_s", title: "bare SELECT", prepare: ours.prepare(true), run: ours.read},
 		{field: "raw_produce_per_s", title: "bare producing", run: ours.produce},
 	}
-	if b.lane == postgres.LaneLog {
-		// This runs together with the side with which it is compared.
-		sides = slices.Insert(sides, 1,
-			side{field: "rows_msgs_per_s", title: "Outmill, by key, lane of rows", prepare: rows.prepare(true), run: rows.run})
-	}
 	if err := b.compare(ctx, sides...); err != nil {
 		return err
 	}
@@ -76,9 +64,6 @@ func measureForward(ctx context.Context, b *bench) error {
 	limit := 1 / (1/r.median("raw_read_per_s") + 1/r.median("raw_produce_per_s"))
 	r.add("limit_msgs_per_s", "limit of reading and producing", limit)
 	r.ratio("of_limit", "Outmill / limit", "outmill_msgs_per_s", "limit_msgs_per_s")
-	if b.lane == postgres.LaneLog {
-		r.ratio("lane_ratio", "log / rows", "outmill_msgs_per_s", "rows_msgs_per_s")
-	}
 	return nil
 }
 
@@ -87,7 +72,6 @@ type forwarding struct {
 	b      *bench
 	pool   *pgxpool.Pool
 	broker string
-	lane   postgres.Lane
 	store  *postgres.Store
 	topic  string
 }
@@ -103,7 +87,7 @@ func (f *forwarding) prepareWith(ctx context.Context, keyed bool, decorate func(
 	if err := f.close(); err != nil {
 		return err
 	}
-	if f.store, err = outbox(ctx, f.pool, f.lane); err != nil {
+	if f.store, err = outbox(ctx, f.pool); err != nil {
 		return err
 	}
 	if f.topic, err = newTopic(ctx, f.broker); err != nil {
@@ -172,25 +156,11 @@ func (f *forwarding) drainFrom(ctx context.Context, queue outmill.Queue, pub sto
 	return took, nothingLeft(ctx, f.store)
 }
 
-const (
-	sqlReadRecords = `SELECT seq, id, topic, key, message_id, metadata, payload FROM outmill.records
-WHERE grp = $1 AND topic = $2 AND stage = 0 ORDER BY seq`
-
-	sqlReadLog = `SELECT pos, id, topic, key, message_id, metadata, payload FROM outmill.log
-WHERE line = (SELECT line FROM outmill.log WHERE grp = $1 AND topic = $2 LIMIT 1) ORDER BY pos`
-)
+const sqlRead = `SELECT pos, id, topic, key, message_id, metadata, payload FROM outmill.log WHERE topic = $1 ORDER BY pos`
 
 // read reads the waiting records by the index that claims use. Without it the server would sort,
 // which is slower, because the tables are not analysed.
 func (f *forwarding) read(ctx context.Context) (time.Duration, error) {
-	logged, err := writesLog(ctx, f.pool, f.lane)
-	if err != nil {
-		return 0, err
-	}
-	query := sqlReadRecords
-	if logged {
-		query = sqlReadLog
-	}
 	tx, err := f.pool.Begin(ctx)
 	if err != nil {
 		return 0, err
@@ -200,7 +170,7 @@ func (f *forwarding) read(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	began := time.Now()
-	rows, err := tx.Query(ctx, query, forwarder.DefaultGroup, f.topic)
+	rows, err := tx.Query(ctx, sqlRead, f.topic)
 	if err != nil {
 		return 0, err
 	}
@@ -209,7 +179,8 @@ func (f *forwarding) read(ctx context.Context) (time.Duration, error) {
 	for rows.Next() {
 		var seq int64
 		var id [16]byte
-		var topic, key, messageID string
+		var topic string
+		var key, messageID *string
 		var metadata, payload []byte
 		if err := rows.Scan(&seq, &id, &topic, &key, &messageID, &metadata, &payload); err != nil {
 			return 0, err

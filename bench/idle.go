@@ -54,7 +54,7 @@ func measureIdle(ctx context.Context, b *bench) error {
 	if _, err := pool.Exec(ctx, "CREATE EXTENSION pg_stat_statements"); err != nil {
 		b.say("statements are counted by the driver: %v", err)
 	}
-	store, err := outbox(ctx, pool, b.lane)
+	store, err := outbox(ctx, pool)
 	if err != nil {
 		return err
 	}

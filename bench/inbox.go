@@ -209,7 +209,7 @@ func (d *depositing) empty(ctx context.Context) error {
 // fillOurs makes the store where there is none.
 func (d *depositing) fillOurs(ctx context.Context, first, n int) (err error) {
 	if d.ours.store == nil {
-		if d.ours.store, err = outbox(ctx, d.pool, d.b.lane); err != nil {
+		if d.ours.store, err = outbox(ctx, d.pool); err != nil {
 			return err
 		}
 	}

@@ -60,7 +60,7 @@ func measureJoin(ctx context.Context, b *bench) error {
 }
 
 func (b *bench) joinLatencies(ctx context.Context, pool *pgxpool.Pool) error {
-	store, err := outbox(ctx, pool, b.lane)
+	store, err := outbox(ctx, pool)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func ackSteps(ctx context.Context, store *postgres.Store) (time.Time, error) {
 }
 
 func (b *bench) manyJoins(ctx context.Context, pool *pgxpool.Pool) error {
-	store, err := outbox(ctx, pool, b.lane)
+	store, err := outbox(ctx, pool)
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func measureLatency(ctx context.Context, b *bench) error {
 			prefix string
 			live   live
 		}{
-			{"", &outmillLive{pool: pool, broker: broker, lane: b.lane}},
+			{"", &outmillLive{pool: pool, broker: broker}},
 			{"watermill_", &watermillLive{watermillForwarding: watermillForwarding{b: b, pool: pool, broker: broker}}},
 		} {
 			if err := b.addLatencies(ctx, side.prefix, side.live, round); err != nil {
@@ -144,13 +144,12 @@ type outmillLive struct {
 	pool      *pgxpool.Pool
 	broker    string
 	topic     string
-	lane      postgres.Lane
 	store     *postgres.Store
 	publisher *publisher.Publisher
 }
 
 func (l *outmillLive) start(ctx context.Context, acked noteAcks) (wait func() error, err error) {
-	if l.store, err = outbox(ctx, l.pool, l.lane); err != nil {
+	if l.store, err = outbox(ctx, l.pool); err != nil {
 		return nil, err
 	}
 	if l.topic, err = newTopic(ctx, l.broker); err != nil {

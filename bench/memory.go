@@ -113,7 +113,7 @@ func takeLarge(ctx context.Context, broker, topic string) error {
 }
 
 func (b *bench) fillFor(ctx context.Context, pool *pgxpool.Pool, topic string, h hoard) error {
-	store, err := outbox(ctx, pool, b.lane)
+	store, err := outbox(ctx, pool)
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func measureObserve(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	f := &forwarding{b: b, pool: pool, broker: broker, lane: b.lane}
+	f := &forwarding{b: b, pool: pool, broker: broker}
 	defer func() { _ = f.close() }()
 	var sides []side
 	for _, o := range []observation{

@@ -28,30 +28,24 @@ func unsettled(ctx context.Context, store outmill.Inspector, topic string) (bool
 	}), err
 }
 
-// outbox makes a store on a pool, with new tables, and with the lane if one is given.
-func outbox(ctx context.Context, pool *pgxpool.Pool, lane postgres.Lane) (*postgres.Store, error) {
-	return outboxIn(ctx, pool, postgres.DefaultSchema, lane)
+// outbox makes a store on a pool, with new tables.
+func outbox(ctx context.Context, pool *pgxpool.Pool) (*postgres.Store, error) {
+	return outboxIn(ctx, pool, postgres.DefaultSchema)
 }
 
 // outboxIn is outbox in a schema of that name, which needs no quotes.
-func outboxIn(ctx context.Context, pool *pgxpool.Pool, schema string, lane postgres.Lane) (*postgres.Store, error) {
+func outboxIn(ctx context.Context, pool *pgxpool.Pool, schema string) (*postgres.Store, error) {
 	if _, err := pool.Exec(ctx, "DROP SCHEMA IF EXISTS "+schema+" CASCADE"); err != nil {
 		return nil, err
 	}
-	store, err := postgres.New(pool, postgres.Config{Schema: schema, Lane: lane}, nil)
+	store, err := postgres.New(pool, postgres.Config{Schema: schema}, nil)
 	if err != nil {
 		return nil, err
 	}
 	return store, store.Ensure(ctx)
 }
 
-// writesLog reports whether appends of a lane go to the log. Without a lane the schema decides.
-func writesLog(ctx context.Context, pool *pgxpool.Pool, lane postgres.Lane) (yes bool, err error) {
-	err = pool.QueryRow(ctx, "SELECT coalesce(nullif($1::text, ''), lane) = 'log' FROM outmill.meta", string(lane)).Scan(&yes)
-	return yes, err
-}
-
-// nothingLeft returns an error if a message is left in either lane. Do not call it while
+// nothingLeft returns an error if a message is left. Do not call it while
 // the clock runs: see forwarding.drain.
 func nothingLeft(ctx context.Context, store outmill.Inspector) error {
 	stats, err := store.Stats(context.WithoutCancel(ctx), 0)

@@ -15,8 +15,8 @@ import (
 
 const publishAbout = `Messages are published to PostgreSQL (fsync on) by one client, each call in a transaction that the client begins and
 commits, into tables that are empty at the start of each round. Messages have keys, and a group reads their topic. The
-hand-written INSERT and COPY are the same for either lane: the columns of Outmill's table of records, into a table with
-only its primary key, the id. What the log has instead is 16 bytes shorter.
+hand-written INSERT and COPY write the columns of a record into a table with only its primary key, the id. A row of the log is
+16 bytes shorter.
 
 One message per transaction, n/5 of them with synchronous_commit off, so that overhead shows:
 
@@ -38,28 +38,13 @@ The same n/50 times with synchronous_commit on:
 n messages, 1,000 per transaction, synchronous_commit on:
 
   outmill_bulk_per_s          Outmill's publisher in a pgx.Tx
-  outmill_bulk_unkeyed_per_s  the same where messages have no key, and so, of the records, are in one index less
+  outmill_bulk_unkeyed_per_s  the same where messages have no key
   outmill_append_bulk_per_s   Outmill's store alone, in a transaction of its own
   copy_bulk_per_s             a hand-written COPY of the same columns, into a table with only its primary key
   watermill_bulk_per_s        watermill-sql's publisher in a *sql.Tx: one INSERT of 1,000 rows
   river_bulk_per_s            River's InsertManyFastTx, which uses COPY
   river_bulk_insert_per_s     River's InsertManyTx
-  bulk_ratio                  outmill_bulk / copy_bulk
-
-n/5 messages in calls of a size, hand-written into Outmill's own table of the lane (records, or log) with all its indexes,
-synchronous_commit off: what decides from which size on the store copies.
-
-  size_insert_50_per_s    INSERT … SELECT FROM unnest of 50, 100, 200, 500, 1,000 rows
-  size_insert_100_per_s   "
-  size_insert_200_per_s   "
-  size_insert_500_per_s   "
-  size_insert_1000_per_s  "
-  size_copy_50_per_s      COPY of so many, and the query that comes before
-  size_copy_100_per_s     "
-  size_copy_200_per_s     "
-  size_copy_500_per_s     "
-  size_copy_1000_per_s    "
-  copy_wins_from          the smallest of the sizes from which on COPY is the quicker one, 0 if none is`
+  bulk_ratio                  outmill_bulk / copy_bulk`
 
 func init() {
 	scenarios = append(scenarios, scenario{
@@ -90,7 +75,7 @@ func measurePublish(ctx context.Context, b *bench) error {
 		return err
 	}
 	p := &publishing{b: b, durable: durable, quick: quick, durableDB: durableDB, quickDB: quickDB, queue: queue}
-	for _, part := range []func(context.Context) error{p.singles, p.durableSingles, p.inBulk, p.sizes} {
+	for _, part := range []func(context.Context) error{p.singles, p.durableSingles, p.inBulk} {
 		if err := part(ctx); err != nil {
 			return err
 		}
@@ -99,7 +84,6 @@ func measurePublish(ctx context.Context, b *bench) error {
 	r.ratio("single_ratio", "Outmill's time / INSERT's", "insert_single_per_s", "outmill_single_per_s")
 	r.ratio("single_durable_ratio", "Outmill's time / INSERT's, durable", "insert_single_durable_per_s", "outmill_single_durable_per_s")
 	r.ratio("bulk_ratio", "Outmill / COPY", "outmill_bulk_per_s", "copy_bulk_per_s")
-	r.add("copy_wins_from", "COPY wins from", copyWinsFrom(r))
 	return nil
 }
 
@@ -175,7 +159,7 @@ func (p *publishing) inBulk(ctx context.Context) error {
 	calls := max(1, p.b.n/bulk)
 	n := calls * bulk
 	c := p.on(p.durable, p.durableDB, bulk)
-	unkeyed := &publishOurs{lane: p.b.lane, pool: p.durable, batch: p.messages(bulk, false)}
+	unkeyed := &publishOurs{pool: p.durable, batch: p.messages(bulk, false)}
 	defer func() { _, _ = c.ours.close(), unkeyed.close() }()
 	return p.b.compare(ctx,
 		side{field: "outmill_bulk_per_s", title: "Outmill, bulk", n: n, prepare: p.empty(c.ours.prepare), run: times(calls, c.ours.publish)},
@@ -203,7 +187,7 @@ type contenders struct {
 
 func (p *publishing) on(pool *pgxpool.Pool, db *sql.DB, batch int) contenders {
 	return contenders{
-		ours:      &publishOurs{lane: p.b.lane, pool: pool, batch: p.messages(batch, true)},
+		ours:      &publishOurs{pool: pool, batch: p.messages(batch, true)},
 		bare:      &publishBare{pool: pool, list: records(publishTopic, 0, batch, p.b.size, true)},
 		watermill: &publishWatermill{db: db, batch: p.messages(batch, true)},
 		river:     &publishRiver{pool: pool, batch: jobs(0, batch, p.b.size)},

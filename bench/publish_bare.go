@@ -13,7 +13,7 @@ import (
 	"github.com/outmill/outmill"
 )
 
-// bareColumns are the columns that Outmill writes to its records.
+// bareColumns are the columns that a message of an outbox has.
 var bareColumns = []string{
 	"id", "grp", "topic", "key", "stage", "available_at", "due_at", "next_at", "created_at", "expires_at", "size",
 	"message_id", "correlation_id", "causation_id", "tenant_id", "traceparent", "tracestate", "dedup_key", "metadata", "payload",
@@ -28,7 +28,7 @@ const sqlBare = `CREATE TABLE bare (
 	tracestate text COLLATE "C", dedup_key text COLLATE "C", metadata jsonb, payload bytea)`
 
 // publishBare is an outbox written by hand: pgx writes the same columns into a table that has only
-// its primary key. It is the same for both lanes. Rows of the log are 16 bytes shorter, of about
+// its primary key. Rows of the log are 16 bytes shorter, of about
 // 400.
 type publishBare struct {
 	pool *pgxpool.Pool

@@ -18,14 +18,13 @@ type publishOurs struct {
 	batch message.Messages
 	store *postgres.Store
 	pub   *publisher.Publisher
-	lane  postgres.Lane
 }
 
 func (o *publishOurs) prepare(ctx context.Context) (err error) {
 	if err := o.close(); err != nil {
 		return err
 	}
-	if o.store, err = outbox(ctx, o.pool, o.lane); err != nil {
+	if o.store, err = outbox(ctx, o.pool); err != nil {
 		return err
 	}
 	if err := o.store.RegisterGroup(ctx, outmill.Registration{Topics: outmill.Topics{Include: []string{publishTopic}}}); err != nil {

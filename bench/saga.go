@@ -104,7 +104,7 @@ func (s *stepping) side(name, title string, run func(ctx context.Context, n int)
 
 // open makes a store with sagas, and a group that reads the messages that they publish.
 func (s *stepping) open(ctx context.Context) error {
-	store, err := outbox(ctx, s.pool, s.b.lane)
+	store, err := outbox(ctx, s.pool)
 	if err != nil {
 		return err
 	}

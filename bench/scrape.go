@@ -70,7 +70,7 @@ type scraping struct {
 }
 
 func (s *scraping) measure(ctx context.Context, topics int) error {
-	store, err := outbox(ctx, s.pool, s.b.lane)
+	store, err := outbox(ctx, s.pool)
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func measureStall(ctx context.Context, b *bench) error {
 		return err
 	}
 	for round := range b.rounds {
-		s := &stall{outmillBloat: outmillBloat{outmillLive: outmillLive{pool: pool, topic: stallTopic, lane: b.lane}, b: b}, elsewhere: elsewhere}
+		s := &stall{outmillBloat: outmillBloat{outmillLive: outmillLive{pool: pool, topic: stallTopic}, b: b}, elsewhere: elsewhere}
 		if err := s.measure(ctx); err != nil {
 			return err
 		}
@@ -194,7 +194,7 @@ func (s *stall) begin(ctx context.Context, pool *pgxpool.Pool) (pgx.Tx, error) {
 
 // publishOwn publishes the messages of the long transaction, and leaves it open.
 func (s *stall) publishOwn(ctx context.Context) (pgx.Tx, error) {
-	store, err := postgres.New(s.pool, postgres.Config{Lane: s.b.lane}, nil)
+	store, err := postgres.New(s.pool, postgres.Config{}, nil)
 	if err != nil {
 		return nil, err
 	}

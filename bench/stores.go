@@ -100,7 +100,7 @@ func postgresOpener(ctx context.Context, b *bench) (opener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) (outmill.Store, error) { return outbox(ctx, pool, b.lane) }, nil
+	return func(ctx context.Context) (outmill.Store, error) { return outbox(ctx, pool) }, nil
 }
 
 func measureStores(ctx context.Context, b *bench) error {

@@ -223,7 +223,7 @@ func schemaTenants(ctx context.Context, b *bench) (tenantOpener, error) {
 		return nil, err
 	}
 	return func(ctx context.Context, number int) (outmill.Store, error) {
-		return outboxIn(ctx, pool, fmt.Sprintf("tenant_%d", number), b.lane)
+		return outboxIn(ctx, pool, fmt.Sprintf("tenant_%d", number))
 	}, nil
 }
 
@@ -239,7 +239,7 @@ func databaseTenants(ctx context.Context, b *bench) (tenantOpener, error) {
 		}
 	}
 	return func(ctx context.Context, number int) (outmill.Store, error) {
-		return outbox(ctx, pools[number], b.lane)
+		return outbox(ctx, pools[number])
 	}, nil
 }
 

@@ -99,7 +99,7 @@ func measureTopics(ctx context.Context, b *bench) error {
 }
 
 func (b *bench) topicsOnPostgres(ctx context.Context, pool *pgxpool.Pool, count int) (err error) {
-	writing, err := outbox(ctx, pool, b.lane)
+	writing, err := outbox(ctx, pool)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (b *bench) topicsOnPostgres(ctx context.Context, pool *pgxpool.Pool, count 
 		return err
 	}
 	defer readers.Close()
-	reading, err := postgres.New(readers, postgres.Config{Lane: b.lane}, nil)
+	reading, err := postgres.New(readers, postgres.Config{}, nil)
 	if err != nil {
 		return err
 	}

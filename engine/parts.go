@@ -106,18 +106,26 @@ func (e *Engine) setFairTopics(ctx context.Context, operation string, change boo
 
 // noneUndelivered returns an error if one of the topics has undelivered records.
 func (t *tx) noneUndelivered(ctx context.Context, of func(topic string) bool) error {
-	return t.eachLine(ctx, func(line driver.Line) error {
-		if !of(line.Topic) {
-			return nil
-		}
-		found, err := t.Rows(ctx, mapped(undelivered, func(stage driver.Stage) driver.Search {
-			return driver.Search{By: driver.ByStage, Line: line, Stage: stage, Limit: 1}
-		})...)
-		if err == nil && len(found) > 0 {
-			err = fmt.Errorf("%w: topic %q of group %q", outmill.ErrUndelivered, line.Topic, line.Group)
-		}
+	lines, err := t.allLines(ctx)
+	if err != nil {
 		return err
-	})
+	}
+	for some := range slices.Chunk(slices.DeleteFunc(lines, func(line driver.Line) bool { return !of(line.Topic) }), linesAtOnce) {
+		var searches []driver.Search
+		for _, line := range some {
+			searches = append(searches, mapped(undelivered, func(stage driver.Stage) driver.Search {
+				return driver.Search{By: driver.ByStage, Line: line, Stage: stage, Limit: 1}
+			})...)
+		}
+		found, err := t.Rows(ctx, searches...)
+		if err == nil && len(found) > 0 {
+			err = fmt.Errorf("%w: topic %q of group %q", outmill.ErrUndelivered, found[0].Topic, found[0].Group)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // namedLines are the lines of these topics; nil if they are too many to name.

@@ -15,12 +15,15 @@ import (
 func (e *Engine) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, error) {
 	limit, err := storekit.CheckStats(limit)
 	return valueOf(ctx, e.checked(err, e.view), "stats", func(ctx context.Context, t *tx) (list []outmill.TopicStats, err error) {
-		err = t.eachLine(ctx, func(line driver.Line) error {
-			if n := len(list); n == 0 || list[n-1].Group != line.Group || list[n-1].Topic != line.Topic {
-				list = append(list, outmill.TopicStats{Group: line.Group, Topic: line.Topic})
+		lines, err := t.allLines(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for some := range slices.Chunk(lines, max(1, min(linesAtOnce, countedAtOnce/limit))) {
+			if list, err = t.addStats(ctx, list, some, limit); err != nil {
+				return nil, err
 			}
-			return t.addStats(ctx, &list[len(list)-1], line, limit)
-		})
+		}
 		slices.SortFunc(list, func(a, b outmill.TopicStats) int {
 			return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Topic, b.Topic))
 		})
@@ -28,19 +31,20 @@ func (e *Engine) Stats(ctx context.Context, limit int) ([]outmill.TopicStats, er
 	})
 }
 
-// eachLine calls fn for each line that may have records, by group, topic and part.
-func (t *tx) eachLine(ctx context.Context, fn func(line driver.Line) error) error {
+const (
+	// linesAtOnce is how many lines one call of a driver searches.
+	linesAtOnce = 100
+	// countedAtOnce is how many rows of one kind a call of Count may find: a driver may read them to count them.
+	countedAtOnce = 1 << 18
+)
+
+// allLines are the lines that may have records, by group, topic and part.
+func (t *tx) allLines(ctx context.Context) ([]driver.Line, error) {
 	groups, err := t.groupsWithRecords(ctx)
-	for _, group := range groups {
-		lines, err := t.LinesOf(ctx, group)
-		for i := 0; i < len(lines) && err == nil; i++ {
-			err = fn(lines[i])
-		}
-		if err != nil {
-			return err
-		}
+	if err != nil {
+		return nil, err
 	}
-	return err
+	return t.LinesOf(ctx, groups...)
 }
 
 // groupsWithRecords returns the groups that may have records: those that are registered or were, and "".
@@ -66,21 +70,37 @@ var statsSearches = []driver.Search{
 	{By: driver.ByLater, Stage: driver.Waiting}, {By: driver.ByLater, Stage: driver.Delayed},
 }
 
-// addStats counts the records of a line.
-func (t *tx) addStats(ctx context.Context, s *outmill.TopicStats, line driver.Line, limit int) error {
-	searches := slices.Clone(statsSearches)
-	for i := range searches {
-		searches[i].Line, searches[i].Limit = line, limit
+// addStats counts the records of some lines. Parts of one topic follow each other, and are counted together.
+func (t *tx) addStats(ctx context.Context, list []outmill.TopicStats, lines []driver.Line, limit int) ([]outmill.TopicStats, error) {
+	var searches []driver.Search
+	for _, line := range lines {
+		for _, s := range statsSearches {
+			s.Line, s.Limit = line, limit
+			searches = append(searches, s)
+		}
 	}
 	counted, err := t.Count(ctx, searches...)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	for i, line := range lines {
+		if n := len(list); n == 0 || list[n-1].Group != line.Group || list[n-1].Topic != line.Topic {
+			list = append(list, outmill.TopicStats{Group: line.Group, Topic: line.Topic})
+		}
+		if err := t.addLine(ctx, &list[len(list)-1], line, limit, counted[i*len(statsSearches):]); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// addLine adds what the searches have counted in a line.
+func (t *tx) addLine(ctx context.Context, s *outmill.TopicStats, line driver.Line, limit int, counted []driver.Counted) (err error) {
 	s.Processed, s.Dead = min(s.Processed+counted[0].N, limit), min(s.Dead+counted[1].N, limit)
 	s.Leased = min(s.Leased+counted[2].N, limit)
 	var oldest driver.Time
 	// A record whose lease has ended is due, whether somebody has reaped it or not.
-	for _, c := range counted[3:] {
+	for _, c := range counted[3:len(statsSearches)] {
 		s.Pending, s.Delayed = min(s.Pending+c.N, limit), min(s.Delayed+c.Later, limit)
 		if c.Oldest != 0 && c.Oldest <= t.now && (oldest == 0 || c.Oldest < oldest) {
 			oldest = c.Oldest

@@ -25,7 +25,7 @@ type mystery struct {
 	outmill.Store
 }
 
-// onEngines runs the test on SQLite, both layouts of PostgreSQL, and MongoDB.
+// onEngines runs the test on SQLite, PostgreSQL, and MongoDB.
 func onEngines(t *testing.T, config func() (retain time.Duration), test func(m mystery)) {
 	t.Helper()
 	retain := config()
@@ -34,8 +34,7 @@ func onEngines(t *testing.T, config func() (retain time.Duration), test func(m m
 			t.Helper()
 			return open(t, sqlite.Config{EnsureSchema: true, Retain: retain}), nil
 		},
-		"postgres log":  onPostgres(postgres.LaneLog, retain),
-		"postgres rows": onPostgres(postgres.LaneRows, retain),
+		"postgres": onPostgres(retain),
 		"mongo": func(t *testing.T) (outmill.Store, error) {
 			t.Helper()
 			db := mongotest.Database(t)
@@ -54,10 +53,10 @@ func onEngines(t *testing.T, config func() (retain time.Duration), test func(m m
 	}
 }
 
-func onPostgres(lane postgres.Lane, retain time.Duration) func(t *testing.T) (outmill.Store, error) {
+func onPostgres(retain time.Duration) func(t *testing.T) (outmill.Store, error) {
 	return func(t *testing.T) (outmill.Store, error) {
 		t.Helper()
-		return postgres.Open(t.Context(), postgrestest.Database(t), postgres.Config{EnsureSchema: true, Retain: retain, Lane: lane}, nil)
+		return postgres.Open(t.Context(), postgrestest.Database(t), postgres.Config{EnsureSchema: true, Retain: retain}, nil)
 	}
 }
 
@@ -269,31 +268,26 @@ func TestWhy(t *testing.T) {
 
 	t.Run("a record that was appended before its group registered, and committed after, is adopted later", func(t *testing.T) {
 		t.Parallel()
-		for name, lane := range map[string]postgres.Lane{"rows": postgres.LaneRows, "log": postgres.LaneLog} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				store, err := postgres.Open(t.Context(), postgrestest.Database(t), postgres.Config{EnsureSchema: true, Lane: lane}, nil)
-				require.NoError(t, err)
-				t.Cleanup(func() { _ = store.Close() })
-				m := mystery{t, store}
-				tx, err := store.Pool().Begin(t.Context())
-				require.NoError(t, err)
-				// A record with an id of its own is among the records, and not in the log.
-				early := outmill.Record{ID: outmill.NewWorkItemID(), MessageID: "early", Topic: "orders"}
-				require.NoError(t, store.Append(store.WithTx(t.Context(), tx), &early))
-				m.register("billing")
-				require.NoError(t, tx.Commit(t.Context()))
+		store, err := postgres.Open(t.Context(), postgrestest.Database(t), postgres.Config{EnsureSchema: true}, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = store.Close() })
+		m := mystery{t, store}
+		tx, err := store.Pool().Begin(t.Context())
+		require.NoError(t, err)
+		// A record with an id of its own is among the records, and not in the log.
+		early := outmill.Record{ID: outmill.NewWorkItemID(), MessageID: "early", Topic: "orders"}
+		require.NoError(t, store.Append(store.WithTx(t.Context(), tx), &early))
+		m.register("billing")
+		require.NoError(t, tx.Commit(t.Context()))
 
-				kinds, text, reasons := m.reasons("early")
-				require.Equal(t, []string{"adoption"}, kinds, text)
-				require.Contains(t, text, `Group "billing" reads its topic and gets it with its next registration`)
-				require.WithinDuration(t, time.Now(), reasons[0].At, time.Minute)
-				m.register("billing")
-				kinds, text, _ = m.reasons("early")
-				require.NotContains(t, kinds, "adoption", text)
-				require.Len(t, m.claim(10, outmill.OrderNone), 1)
-			})
-		}
+		kinds, text, reasons := m.reasons("early")
+		require.Equal(t, []string{"adoption"}, kinds, text)
+		require.Contains(t, text, `Group "billing" reads its topic and gets it with its next registration`)
+		require.WithinDuration(t, time.Now(), reasons[0].At, time.Minute)
+		m.register("billing")
+		kinds, text, _ = m.reasons("early")
+		require.NotContains(t, kinds, "adoption", text)
+		require.Len(t, m.claim(10, outmill.OrderNone), 1)
 	})
 
 	t.Run("a message that is not in the store is no error, and the answer does not guess", func(t *testing.T) {

@@ -1,19 +1,16 @@
 package postgres
 
 import (
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/postgres/internal/driver"
 	"github.com/outmill/outmill/storekit"
 )
-
-const sqlAppend = `SELECT {p:append}($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[],
-	$9::text[], $10::text[],
-	$11::text[], $12::text[], $13::bytea[], $14::text[], $15::text[], $16::bigint, $17::boolean)`
 
 // Appender makes statements that append records, for code that sends its statements itself and
 // shares neither a connection nor a transaction, such as watermill-sql's Publisher (see package
@@ -35,8 +32,7 @@ func NewAppender(config Config) (*Appender, error) {
 		return nil, err
 	}
 	config.setDefaults()
-	names := &queries{schema: config.Schema, prefix: config.TablePrefix}
-	return &Appender{config: config, query: names.expand(sqlAppend)}, nil
+	return &Appender{config: config, query: driver.AppendSQL(config.Schema, config.TablePrefix)}, nil
 }
 
 // Statement returns a statement, and its arguments, that appends the records in the transaction
@@ -45,47 +41,52 @@ func NewAppender(config Config) (*Appender, error) {
 // before. It needs the right EXECUTE on the function append.
 //
 // An invalid record is an outmill.ErrInvalidRecord, as it is for Store.Append. So is a record
-// with joins, because a store must check joins before it writes. Statement does not change the
+// with joins, because a store must check joins before it writes, and one with an ID, because the
+// database makes the ids. Statement does not change the
 // records and keeps no reference to them, but the arguments contain the payloads. If they are
 // printed, the arguments show neither payloads nor metadata.
 //
 // A statement notifies readers when it is committed, unless the one before was made less than
 // NotifyInterval ago. Readers find those records by polling, or with the next notification.
 func (a *Appender) Statement(records ...*outmill.Record) (query string, args []any, err error) {
-	if err := errors.Join(storekit.CheckRecords(records, a.config.MaxPayload), withoutJoins(records)); err != nil {
-		return "", nil, fmt.Errorf("outmill/postgres: statement: %w", err)
-	}
-	made, err := newAppending(nil, records)
-	if err == nil && len(made.named) > 0 {
-		err = &outmill.InvalidRecordError{Index: -1, Field: "id", Reason: "is older than a minute: want none, or use Store.Append"}
-	}
+	args, err = a.arguments(records)
 	if err != nil {
 		return "", nil, fmt.Errorf("outmill/postgres: statement: %w", err)
 	}
-	// The function append finds the groups itself.
-	list := make([]row, len(records))
-	for i, r := range records {
-		list[i] = newRow(r, made.IDs[i], made.metadata[i])
-	}
-	rows := rows{list: list}
-	if weight := rows.weight(); weight > maxMessage {
-		return "", nil, fmt.Errorf("outmill/postgres: statement: %w", tooLarge(weight))
-	}
-	for _, column := range rows.columns()[2:17] {
-		args = append(args, literal(column))
-	}
-	for _, place := range []int{11, 12} {
-		args[place] = unprinted{args[place].(string)}
-	}
-	return a.query, append(args, a.config.DedupWindow.Microseconds(), a.notifies()), nil
+	return a.query, args, nil
 }
 
-func withoutJoins(records []*outmill.Record) error {
+func (a *Appender) arguments(records []*outmill.Record) ([]any, error) {
+	if err := errors.Join(storekit.CheckRecords(records, a.config.MaxPayload), appendable(records)); err != nil {
+		return nil, err
+	}
+	limits := driver.AppendLimits()
+	metadata, err := storekit.NewAppending(records).Metadata(limits.Check)
+	if err != nil {
+		return nil, err
+	}
+	weight := int64(0)
+	for i, r := range records {
+		weight += limits.Weight(r, metadata[i])
+	}
+	if weight > driver.MaxStatement {
+		return nil, &outmill.InvalidRecordError{Index: -1, Field: "payload", Reason: fmt.Sprintf("of all records of the call makes a "+
+			"statement of %d bytes: PostgreSQL takes at most %d; append them in several calls", weight, driver.MaxStatement)}
+	}
+	args := driver.AppendArgs(records, metadata, func(text string) any { return unprinted{text} })
+	return append(args, a.config.DedupWindow.Microseconds(), a.notifies()), nil
+}
+
+func appendable(records []*outmill.Record) error {
 	var errs []error
 	for i, r := range records {
 		if r != nil && (len(r.Joins) > 0 || !r.WaitsFor.IsZero()) {
 			errs = append(errs, &outmill.InvalidRecordError{Index: i, Field: "joins",
 				Reason: "cannot be checked by a statement alone: publish records with joins with package publisher"})
+		}
+		if r != nil && !r.ID.IsZero() {
+			errs = append(errs, &outmill.InvalidRecordError{Index: i, Field: "id",
+				Reason: "is made by the database: want none, or use Store.Append"})
 		}
 	}
 	return errors.Join(errs...)
@@ -109,8 +110,8 @@ func (a *Appender) notifies() bool {
 // unprinted is an argument that drivers can read and that loggers do not show.
 type unprinted struct{ text string }
 
-// Value implements driver.Valuer.
-func (u unprinted) Value() (driver.Value, error) { return u.text, nil }
+// Value implements sqldriver.Valuer.
+func (u unprinted) Value() (sqldriver.Value, error) { return u.text, nil }
 
 // Format implements fmt.Formatter.
 func (u unprinted) Format(to fmt.State, _ rune) { _, _ = fmt.Fprintf(to, "(%d bytes)", len(u.text)) }

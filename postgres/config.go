@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
@@ -63,20 +64,10 @@ type Config struct {
 	// once. Default 255 MiB.
 	MaxPayload int
 
-	// Lane is where this program's appends write records that are due at once. With LaneLog,
-	// Ensure turns the log on for all programs on the schema. All of them must then support the
-	// log (version 2 of the schema), and it stays on. With LaneRows, this program's appends
-	// write to the table of records, whatever other programs do. Readers read both. Default:
-	// the schema's setting, which is LaneLog if Ensure created the schema. It is LaneRows if
-	// the schema existed before and nobody has turned the log on.
-	Lane Lane
-	// FairTopics are the topics, or patterns of topics such as "orders.*", whose claims serve the
-	// tenants in turn, so that a tenant with a large backlog does not hold up the others. Records
-	// of these topics cost one or two more index entries. Set it in all programs on the schema:
-	// claims move the records of a program without it to their turns, 1,000 or more at a time.
-	// The log cannot serve turns: Lane is then LaneRows, and with a schema whose log is on,
-	// Claim, Append and RegisterGroup return outmill.ErrInvalidConfig. Default none. See
-	// storekit.TenantTurns.
+	// FairTopics are the topics, or patterns of topics such as "orders.*", of which claims take as much from each of several
+	// parts, so that a tenant with a large backlog does not hold up tenants of other parts. The database keeps them: the
+	// first Ensure sets them, and SetFairTopics changes them. A store with other ones can neither append nor claim
+	// (outmill.ErrFairTopics). Default none. See storekit.PartOf.
 	FairTopics []string
 	// EnsureSchema makes Open call Ensure. After New, the first call outside a caller's
 	// transaction does so. Default: the user calls Ensure.
@@ -122,6 +113,9 @@ type Config struct {
 	// other libraries that begin their own transactions, inbox.Within needs no DB. The user owns
 	// it and closes it. Default nil: Transact uses the store's pgx pool; NewFromDB sets its own pool.
 	DB *sql.DB
+
+	// atOnce makes the steps of large work small, for tests.
+	atOnce storekit.BatchSize
 }
 
 // Adopt makes a Config.TxFromContext of a function such as the TxFromContext of
@@ -134,6 +128,10 @@ var prefixPattern = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,39})?$`)
 
 const maxIdentifier = 63
 
+func isIdentifier(name string) bool {
+	return name != "" && len(name) <= maxIdentifier && utf8.ValidString(name) && !strings.Contains(name, "\x00")
+}
+
 // functionQuote is around the bodies of the functions of the schema.
 const functionQuote = "$outmill$"
 
@@ -145,9 +143,6 @@ func (c *Config) setDefaults() {
 	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
 	c.MaxPayload = cmp.Or(c.MaxPayload, DefaultMaxPayload)
 	c.NotifyInterval = cmp.Or(c.NotifyInterval, DefaultNotifyInterval)
-	if len(c.FairTopics) > 0 {
-		c.Lane = LaneRows
-	}
 }
 
 // Validate returns an outmill.ErrInvalidConfig for every invalid setting, joined. Unset fields
@@ -159,9 +154,6 @@ func (c Config) Validate() error {
 		c.Schema, functionQuote)
 	check.Refuse(!prefixPattern.MatchString(c.TablePrefix), "TablePrefix is %q: want a letter or _, then letters, digits and _, at most 40",
 		c.TablePrefix)
-	check.Refuse(c.Lane != "" && c.Lane != LaneRows && c.Lane != LaneLog, "Lane is %q: want %q, %q or nothing", c.Lane, LaneLog, LaneRows)
-	check.Refuse(len(c.FairTopics) > 0 && c.Lane == LaneLog,
-		"FairTopics is set and Lane is %q: the log cannot serve turns, so want Lane %q or nothing", LaneLog, LaneRows)
 	check.FairTopics(c.FairTopics)
 	check.AppendLogLevel(c.AppendLogLevel)
 	check.Duration("Retain", c.Retain, "")

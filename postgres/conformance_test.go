@@ -26,13 +26,7 @@ const maxPayload = 16 << 20
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	conform(t, engine(t, pool(t), postgres.LaneLog))
-}
-
-func TestConformanceOfRows_Variant(t *testing.T) {
-	t.Parallel()
-	testenv.Unraced(t, "the contract without the log")
-	conform(t, engine(t, pool(t), postgres.LaneRows))
+	conform(t, engine(t, pool(t)))
 }
 
 // conform tests the contract of the queue and that of joins.
@@ -53,31 +47,32 @@ func conform(t *testing.T, engine storetest.Engine) {
 }
 
 // engine has a schema for each store, in one database.
-func engine(t *testing.T, db *pgxpool.Pool, lane postgres.Lane) storetest.Engine {
+func engine(t *testing.T, db *pgxpool.Pool) storetest.Engine {
 	t.Helper()
-	return engineListening(t, db, lane, "")
+	return engineListening(t, db, "")
 }
 
 // engineListening returns an engine whose stores listen on a direct connection, if db goes
 // through a proxy.
-func engineListening(t *testing.T, db *pgxpool.Pool, lane postgres.Lane, listenURL string) storetest.Engine {
+func engineListening(t *testing.T, db *pgxpool.Pool, listenURL string) storetest.Engine {
 	t.Helper()
 	schemas := &testenv.Shelf{}
 	pools := &poolsOfSchemas{t: t, config: db.Config()}
 	return storetest.Engine{
 		New: func(t *testing.T, options storetest.Options) storetest.Harness {
 			if options.NoSchema {
-				return harness{t, newConforming(t, db, conformingConfig(ownSchema(t, db), lane, listenURL, options)), schemas}
+				return harness{t, newConforming(t, db, conformingConfig(ownSchema(t, db), listenURL, options)), schemas}
 			}
 			name, found := schemas.Take()
 			if !found {
 				name = schemaName()
 			}
 			schemas.Return(t, name, func() { wipe(t, db, name) })
-			store := newConforming(t, pools.of(name), conformingConfig(name, lane, listenURL, options))
+			store := newConforming(t, pools.of(name), conformingConfig(name, listenURL, options))
 			if !found {
 				require.NoError(t, store.Ensure(t.Context()))
 			}
+			setClock(t, store.Pool(), name, 0)
 			return harness{t, store, schemas}
 		},
 	}
@@ -92,22 +87,28 @@ type harness struct {
 
 func (h harness) Store() outmill.Store { return h.store }
 
-// Old says that the store is not on package engine yet.
-func (harness) Old() {}
-
 func (h harness) Reopen() outmill.Store { return reopen(h.t, h.store) }
 
 func (h harness) Elapse(store outmill.Store, d time.Duration) { elapse(h.t, store.(conforming), d) }
 
+// GuardSagas has a unique index for a field of the sagas of a kind.
 func (h harness) GuardSagas(store outmill.Store, kind, field string) {
 	c := store.(conforming)
 	h.schemas.Changed(c.config.Schema)
 	// An index is also built of rows that were deleted lately, such as those of an earlier test.
-	_, err := c.Pool().Exec(h.t.Context(), fmt.Sprintf("TRUNCATE %s.sagas", c.config.Schema))
+	_, err := c.Pool().Exec(h.t.Context(), fmt.Sprintf("TRUNCATE %s.entries", c.config.Schema))
 	require.NoError(h.t, err)
 	_, err = c.Pool().Exec(h.t.Context(), fmt.Sprintf(
-		"CREATE UNIQUE INDEX mine ON %s.sagas ((state ->> '%s')) WHERE type = '%s'", c.config.Schema, field, kind))
+		"CREATE UNIQUE INDEX mine ON %[1]s.entries ((value::jsonb -> 'State' ->> '%[2]s')) WHERE kind = 'saga' AND key LIKE '%[3]d:%[4]s%%'",
+		c.config.Schema, field, len(kind), kind))
 	require.NoError(h.t, err)
+}
+
+// ReopenFair returns a store on the tables of the harness that serves topics in turn.
+func (h harness) ReopenFair(topics ...string) outmill.Store {
+	c := h.store
+	c.config.FairTopics = topics
+	return reopen(h.t, c)
 }
 
 func (h harness) MaxPayload() int { return maxPayload }
@@ -136,6 +137,8 @@ func (h harness) InTx(ctx context.Context, store outmill.Store, do func(ctx cont
 }
 
 func (h harness) Tap(ctx context.Context) (tapped context.Context, sent func() [][]any) {
+	// Times of the database are sent. From now on they are not those of the process.
+	setClock(h.t, h.store.Pool(), h.store.config.Schema, 72*time.Hour)
 	trips := &trips{}
 	return context.WithValue(ctx, tapKey{}, trips), trips.list
 }
@@ -191,10 +194,10 @@ func readable(t *testing.T, db *pgxpool.Pool, schema string) []storetest.Shown {
 
 // sqlWipe empties the tables of a schema, except the settings in meta; the sequence of places
 // continues.
-const sqlWipe = `DELETE FROM {}.sagas; DELETE FROM {}.join_members; DELETE FROM {}.joins; DELETE FROM {}.dedup; DELETE
-	FROM {}.inbox; DELETE FROM {}.audit; DELETE FROM {}.groups; DELETE FROM {}.workers;
-DELETE FROM {}.endings; DELETE FROM {}.lanes;
-DELETE FROM {}.pauses; DELETE FROM {}.records; DELETE FROM {}.late; DELETE FROM {}.batches; DELETE FROM {}.ended; DELETE FROM {}.log`
+const sqlWipe = `DELETE FROM {}.records; DELETE FROM {}.notes; DELETE FROM {}.entries; UPDATE {}.meta SET routes = 0, pauses = 0;
+	TRUNCATE {}.log_0, {}.log_1, {}.log_2; DELETE FROM {}.batches;
+	DELETE FROM {}.ended; DELETE FROM {}.left_rows; DELETE FROM {}.skips; DELETE FROM {}.skip_ranges; DELETE FROM {}.readings;
+	UPDATE {}.events SET last = 0, stamp = 0`
 
 func wipe(t *testing.T, db *pgxpool.Pool, schema string) {
 	t.Helper()
@@ -238,9 +241,9 @@ func newConforming(t *testing.T, db *pgxpool.Pool, config postgres.Config) confo
 	return conforming{Store: newStore(t, db, config), config: config}
 }
 
-func conformingConfig(schema string, lane postgres.Lane, listenURL string, options storetest.Options) postgres.Config {
+func conformingConfig(schema string, listenURL string, options storetest.Options) postgres.Config {
 	return postgres.Config{
-		Schema: schema, Lane: lane, ListenURL: listenURL,
+		Schema: schema, ListenURL: listenURL,
 		Retain: options.Retain, MaxPayload: maxPayload, DedupWindow: options.DedupWindow,
 	}
 }
@@ -277,31 +280,41 @@ func reopen(t *testing.T, c conforming) conforming {
 func elapse(t *testing.T, c conforming, d time.Duration) {
 	t.Helper()
 	passTime(t, c.Pool(), c.config.Schema, d)
-	c.LookAgain()
 }
 
-// passTime moves every time in the tables back by d.
+// passTime moves the clock of a schema on by d.
 func passTime(t *testing.T, db *pgxpool.Pool, schema string, d time.Duration) {
 	t.Helper()
-	for table, columns := range map[string][]string{
-		"records": {"created_at", "due_at", "next_at", "available_at", "expires_at", "processed_at"},
-		"lanes":   {"until"},
-		"groups":  {"seen_at", "expires_at"},
-		"workers": {"seen_at"},
-		"endings": {"ended_at", "look_at"},
-		"dedup":   {"expires_at"},
-		"inbox":   {"delete_at"},
-		"audit":   {"changed_at"},
-		"sagas":   {"created_at", "updated_at", "delete_at"},
-		"log":     {"created_at"},
-		"batches": {"lease_until"},
-		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},
-	} {
-		set := make([]string, len(columns))
-		for i, column := range columns {
-			set[i] = fmt.Sprintf("%s = %s - $1::bigint * interval '1 microsecond'", column, column)
-		}
-		_, err := db.Exec(context.WithoutCancel(t.Context()), "UPDATE "+schema+"."+table+" SET "+strings.Join(set, ", "), d.Microseconds())
-		require.NoError(t, err)
+	var ahead int64
+	ctx := context.WithoutCancel(t.Context())
+	require.NoError(t, db.QueryRow(ctx, "SELECT "+schema+".now() - (extract(epoch FROM clock_timestamp()) * 1000000)::bigint").Scan(&ahead))
+	setClock(t, db, schema, time.Duration(ahead)*time.Microsecond+d)
+}
+
+func setClock(t *testing.T, db *pgxpool.Pool, schema string, ahead time.Duration) {
+	t.Helper()
+	_, err := db.Exec(context.WithoutCancel(t.Context()), fmt.Sprintf("CREATE OR REPLACE FUNCTION %s.now() RETURNS bigint "+
+		"LANGUAGE sql VOLATILE PARALLEL SAFE RETURN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + %d", schema,
+		ahead.Microseconds()))
+	require.NoError(t, err)
+}
+
+// wrong has a value that no store writes, for each column that can have one: PostgreSQL's types refuse most.
+var wrong = map[string]string{
+	"created_at": "9223372036854775807", "next_at": "-9223372036854775807", "expires_at": "9223372036854775807", "attempts": "-1",
+	"claims": "-2", "expiries": "-1", "size": "-1", "due_at": "9223372036854775807", "joins": "'none'", "metadata": "'[1]'",
+}
+
+func (h harness) Columns() (columns []string) {
+	for column := range wrong {
+		columns = append(columns, column)
 	}
+	return columns
+}
+
+func (h harness) Break(_ outmill.Store, id outmill.WorkItemID, column string) {
+	require.NoError(h.t, h.store.ToRecord(h.t.Context(), id))
+	_, err := h.store.Pool().Exec(h.t.Context(),
+		"UPDATE "+h.store.config.Schema+".records SET "+column+" = "+wrong[column]+" WHERE id = $1::text::uuid", id.String())
+	require.NoError(h.t, err)
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
-	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
 	"github.com/outmill/outmill/storetest/txtest"
 )
@@ -58,7 +57,7 @@ func endTx(t *testing.T, pool *pgxpool.Pool, exec func(ctx context.Context, text
 func TestConformance_DatabaseSQL(t *testing.T) {
 	t.Parallel()
 	database := postgrestest.Database(t)
-	base := engine(t, connect(t, database), postgres.LaneLog)
+	base := engine(t, connect(t, database))
 	const byPgx = "TestConformance has them with transactions of pgx"
 	for name, driver := range map[string]string{"pgx": "pgx", "another driver": "postgres"} {
 		t.Run(name, func(t *testing.T) {

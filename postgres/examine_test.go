@@ -110,11 +110,11 @@ func pinRows(t *testing.T, url string, db *pgxpool.Pool) {
 func TestStore_Examine(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a store that works has no findings, with any name and lane", func(t *testing.T) {
+	t.Run("a store that works has no findings, with any name", func(t *testing.T) {
 		t.Parallel()
 		db := pool(t)
 		for _, config := range []postgres.Config{
-			{}, {Schema: `Or ders"x`, TablePrefix: "a_"}, {Schema: "public", TablePrefix: strings.Repeat("P", 40), Lane: postgres.LaneRows},
+			{}, {Schema: `Or ders"x`, TablePrefix: "a_"}, {Schema: "public", TablePrefix: strings.Repeat("P", 40)},
 		} {
 			require.Equal(t, roles.Examination{}, examinedBy(t, readyStore(t, db, config), lenient()))
 		}
@@ -137,23 +137,14 @@ func TestStore_Examine(t *testing.T) {
 		require.ErrorIs(t, err, outmill.ErrSchemaMissing)
 	})
 
-	t.Run("an old schema is the error of the call", func(t *testing.T) {
-		t.Parallel()
-		db := readyPool(t, postgres.Config{})
-		store := readyStore(t, db, postgres.Config{})
-		execute(t, db, "UPDATE outmill.meta SET version = 1")
-		_, err := store.Examine(t.Context(), lenient())
-		require.ErrorIs(t, err, outmill.ErrSchemaOutdated)
-	})
-
 	t.Run("a part of the schema that was dropped is named", func(t *testing.T) {
 		t.Parallel()
 		for statement, want := range map[string]roles.Finding{
-			"DROP INDEX outmill.line":              {Code: "index_missing", Subject: "outmill.line"},
-			"DROP INDEX outmill.log_step":          {Code: "index_missing", Subject: "outmill.log_step"},
-			"DROP TABLE outmill.retired":           {Code: "table_missing", Subject: "outmill.retired", Failure: true},
-			"DROP FUNCTION outmill.may_come(uuid)": {Code: "function_missing", Subject: "outmill.may_come", Failure: true},
-			"DROP VIEW outmill.readable":           {Code: "view_missing", Subject: "outmill.readable"},
+			"DROP INDEX outmill.line":       {Code: "index_missing", Subject: "outmill.line"},
+			"DROP INDEX outmill.log_1_next": {Code: "index_missing", Subject: "outmill.log_1_next"},
+			"DROP TABLE outmill.retired":    {Code: "table_missing", Subject: "outmill.retired", Failure: true},
+			"DROP FUNCTION outmill.demand":  {Code: "function_missing", Subject: "outmill.demand", Failure: true},
+			"DROP VIEW outmill.readable":    {Code: "view_missing", Subject: "outmill.readable"},
 		} {
 			db := readyPool(t, postgres.Config{})
 			store := readyStore(t, db, postgres.Config{})
@@ -167,82 +158,49 @@ func TestStore_Examine(t *testing.T) {
 		t.Parallel()
 		db := readyPool(t, postgres.Config{})
 		store := readyStore(t, db, postgres.Config{})
-		execute(t, db, "DROP INDEX outmill.endings_look")
-		execute(t, db, "INSERT INTO outmill.endings VALUES ('a', now(), now()), ('b', now(), now())")
-		_, err := db.Exec(t.Context(), "CREATE UNIQUE INDEX CONCURRENTLY endings_look ON outmill.endings (empty)")
+		execute(t, db, "DROP INDEX outmill.entries_at")
+		execute(t, db, "INSERT INTO outmill.entries VALUES (1, 1, 'x', 'a', ''), (1, 1, 'x', 'b', '')")
+		_, err := db.Exec(t.Context(), "CREATE UNIQUE INDEX CONCURRENTLY entries_at ON outmill.entries (at)")
 		require.ErrorContains(t, err, "could not create unique index")
-		require.Equal(t, []string{"index_invalid", "outmill.endings_look"},
+		require.Equal(t, []string{"index_invalid", "outmill.entries_at"},
 			[]string{onlyFinding(t, store, lenient()).Code, onlyFinding(t, store, lenient()).Subject})
-	})
-
-	t.Run("it wants the rights that the documentation names", func(t *testing.T) {
-		t.Parallel()
-		for _, tc := range []struct {
-			task   roles.Task
-			logged bool
-			want   rights
-		}{
-			{roles.TaskPublish, false, publisherRights}, {roles.TaskRead, false, workerRights},
-			{roles.TaskPublish, true, logPublisherRights}, {roles.TaskRead, true, logWorkerRights},
-		} {
-			want := map[string][]string{}
-			for name, privileges := range tc.want {
-				want[strings.TrimPrefix(name, "SEQUENCE ")] = privileges
-			}
-			got := postgres.RightsOf(tc.task, tc.logged)
-			for name := range want {
-				require.ElementsMatch(t, want[name], got[name], "%s %v: %s", tc.task, tc.logged, name)
-			}
-			require.Len(t, got, len(want))
-		}
 	})
 
 	t.Run("each right that is revoked is named, with the statement that grants it again", func(t *testing.T) {
 		t.Parallel()
-		for _, lane := range bothLanes {
-			database, admin, _ := ruled(t, lane)
-			role, roleURL := newRole(t, admin, database)
-			publisher, worker := publisherRights, workerRights
-			if lane == postgres.LaneLog {
-				publisher, worker = logPublisherRights, logWorkerRights
-			}
-			publisher.grant(t, admin, role)
-			worker.grant(t, admin, role)
-			store := newStore(t, connect(t, roleURL), postgres.Config{})
-			require.Empty(t, examinedBy(t, store, lenient()).Findings)
-			for _, revoked := range []struct{ privileges, object, tasks string }{
-				{"DELETE", `"outmill"."records"`, "read"},
-				{"INSERT", `"outmill"."records"`, "publish"},
-				{"SELECT, UPDATE", `"outmill"."meta"`, "publish and read"},
-				{"USAGE", `SCHEMA "outmill"`, "publish and read"},
-			} {
-				if revoked.privileges == "INSERT" && lane == postgres.LaneLog {
-					revoked.tasks = "publish and read"
-				}
-				execute(t, admin, fmt.Sprintf("REVOKE %s ON %s FROM %s", revoked.privileges, revoked.object, role))
-				request := lenient()
-				found := examinedBy(t, store, request).Findings
-				i := slices.IndexFunc(found, func(f roles.Finding) bool { return f.Subject == revoked.privileges+" ON "+revoked.object })
-				require.GreaterOrEqual(t, i, 0, "%+v", found)
-				require.Equal(t, "right_missing", found[i].Code)
-				require.True(t, found[i].Failure)
-				require.Contains(t, found[i].Text, "needs to "+revoked.tasks+".")
-				statement, _, _ := strings.Cut(found[i].Remedy, ";")
-				execute(t, admin, statement)
-				require.Empty(t, examinedBy(t, store, request).Findings, statement)
-			}
+		database, admin, store := ruled(t)
+		role, roleURL := newRole(t, admin, database)
+		rightsOf(store, "publisher").and(rightsOf(store, "worker")).grant(t, admin, role)
+		store = newStore(t, connect(t, roleURL), postgres.Config{})
+		require.Empty(t, examinedBy(t, store, lenient()).Findings)
+		for _, revoked := range []struct{ privileges, object, tasks string }{
+			{"DELETE", `"outmill"."records"`, "read"},
+			{"INSERT", `"outmill"."records"`, "publish and read"},
+			{"SELECT, UPDATE", `"outmill"."meta"`, "publish and read"},
+			{"USAGE", `SCHEMA "outmill"`, "publish and read"},
+		} {
+			execute(t, admin, fmt.Sprintf("REVOKE %s ON %s FROM %s", revoked.privileges, revoked.object, role))
+			request := lenient()
+			found := examinedBy(t, store, request).Findings
+			i := slices.IndexFunc(found, func(f roles.Finding) bool { return f.Subject == revoked.privileges+" ON "+revoked.object })
+			require.GreaterOrEqual(t, i, 0, "%+v", found)
+			require.Equal(t, "right_missing", found[i].Code)
+			require.True(t, found[i].Failure)
+			require.Contains(t, found[i].Text, "needs to "+revoked.tasks+".")
+			statement, _, _ := strings.Cut(found[i].Remedy, ";")
+			execute(t, admin, statement)
+			require.Empty(t, examinedBy(t, store, request).Findings, statement)
 		}
 	})
 
 	t.Run("a right on a function or a sequence that is missing is named", func(t *testing.T) {
 		t.Parallel()
-		database, admin, _ := ruled(t, postgres.LaneLog)
+		database, admin, store := ruled(t)
 		role, roleURL := newRole(t, admin, database)
-		logPublisherRights.grant(t, admin, role)
-		logWorkerRights.grant(t, admin, role)
-		store := newStore(t, connect(t, roleURL), postgres.Config{})
+		rightsOf(store, "publisher").and(rightsOf(store, "worker")).grant(t, admin, role)
+		store = newStore(t, connect(t, roleURL), postgres.Config{})
 		for statement, want := range map[string]string{
-			"REVOKE EXECUTE ON FUNCTION outmill.due FROM PUBLIC":                    `EXECUTE ON FUNCTION "outmill"."due"`,
+			"REVOKE EXECUTE ON FUNCTION outmill.demand FROM PUBLIC, " + role:        `EXECUTE ON FUNCTION "outmill"."demand"`,
 			"REVOKE USAGE ON SEQUENCE outmill.records_seq_seq FROM \"" + role + `"`: `USAGE ON SEQUENCE "outmill"."records_seq_seq"`,
 		} {
 			execute(t, admin, statement)
@@ -256,10 +214,10 @@ func TestStore_Examine(t *testing.T) {
 
 	t.Run("a task that is not asked for needs no rights", func(t *testing.T) {
 		t.Parallel()
-		database, admin, _ := ruled(t, postgres.LaneRows)
+		database, admin, store := ruled(t)
 		role, roleURL := newRole(t, admin, database)
-		publisherRights.grant(t, admin, role)
-		store := newStore(t, connect(t, roleURL), postgres.Config{})
+		rightsOf(store, "publisher").grant(t, admin, role)
+		store = newStore(t, connect(t, roleURL), postgres.Config{})
 		request := lenient()
 		require.NotEmpty(t, examinedBy(t, store, request).Findings)
 		request.Tasks = []roles.Task{roles.TaskPublish}
@@ -339,11 +297,10 @@ func TestStore_Examine(t *testing.T) {
 
 	t.Run("a user who may not see the sessions of others is told so", func(t *testing.T) {
 		t.Parallel()
-		database, admin, _ := ruled(t, postgres.LaneRows)
+		database, admin, store := ruled(t)
 		role, roleURL := newRole(t, admin, database)
-		publisherRights.grant(t, admin, role)
-		workerRights.grant(t, admin, role)
-		store := newStore(t, connect(t, roleURL), postgres.Config{})
+		rightsOf(store, "publisher").and(rightsOf(store, "worker")).grant(t, admin, role)
+		store = newStore(t, connect(t, roleURL), postgres.Config{})
 		held(t, database, "report", "BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT 1")
 		request := lenient()
 		request.OpenTransaction = time.Microsecond
@@ -357,11 +314,10 @@ func TestStore_Examine(t *testing.T) {
 
 	t.Run("a session that waits for a lock is named, and the one that has it", func(t *testing.T) {
 		t.Parallel()
-		url := readyDatabase(t, postgres.Config{Lane: postgres.LaneRows})
+		url := readyDatabase(t, postgres.Config{})
 		db := connect(t, url)
-		store := readyStore(t, db, postgres.Config{Lane: postgres.LaneRows})
-		record := made("orders", "x", 1)
-		require.NoError(t, store.Append(t.Context(), record...))
+		store := readyStore(t, db, postgres.Config{})
+		require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: "orders", Delay: time.Hour}))
 		holder, end := held(t, url, "repair", "BEGIN", "SELECT 1 FROM outmill.records FOR UPDATE")
 		ended := make(chan error, 1)
 		go func() {

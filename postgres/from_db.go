@@ -12,12 +12,12 @@ import (
 // is pgx (v5): sql.Open("pgx", url), or stdlib.OpenDB. It does not connect. A nil logger logs nothing.
 // Errors: outmill.ErrInvalidConfig, also for another driver such as lib/pq.
 //
-// The store does all its work on this pool, by the connections of pgx below it, and with COPY where
-// that is faster. Two things differ from a store of New or Open:
+// The store does all its work on this pool, by the connections of pgx below it. Two things differ from
+// a store of New or Open:
 //
 //   - The transactions of Transact, and so those of an inbox and of sagas, are a *sql.Tx of the pool.
-//     There each statement of the store is a round trip of its own, and COPY is not used. Config.DB
-//     is the pool, and may only be nil or the pool itself.
+//     There each statement of the store is a round trip of its own. Config.DB is the pool, and may
+//     only be nil or the pool itself.
 //   - Readers listen on a connection beside the pool, as with New. The store opens it with the
 //     settings of one of the pool's connections. Where passwords change between two connections, or
 //     behind a proxy that pools transactions, set Config.ListenURL. Until it works, readers poll.

@@ -107,7 +107,7 @@ func engineFromDB(t *testing.T) storetest.Engine {
 			} else if !found {
 				name = schemaName()
 			}
-			store := of(name).conforming(t, conformingConfig(name, postgres.LaneLog, "", options))
+			store := of(name).conforming(t, conformingConfig(name, "", options))
 			if !options.NoSchema {
 				schemas.Return(t, name, func() { wipe(t, db, name) })
 			}

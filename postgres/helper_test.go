@@ -182,20 +182,13 @@ func (p *plans) of(t *testing.T, fn func()) []plan {
 	return found
 }
 
-// explained returns a store on a pool of one connection, with the plans of its statements. mode
-// is a plan_cache_mode.
-func explained(t *testing.T, url, mode string) *exercising {
-	t.Helper()
-	return explainedAs(t, url, mode, postgres.Config{NotifyInterval: -1, Retain: time.Hour, Lane: postgres.LaneRows})
-}
-
-func explainedAs(t *testing.T, url, mode string, config postgres.Config) *exercising {
+// explained returns a store on a pool of one connection, and the plans of its statements.
+func explained(t *testing.T, url string) (*postgres.Store, *plans) {
 	t.Helper()
 	told := &plans{}
 	db := connectAs(t, url, func(c *pgxpool.Config) {
 		c.MaxConns = 1
 		c.ConnConfig.OnNotice = told.hear
-		c.ConnConfig.RuntimeParams["plan_cache_mode"] = mode
 		c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 			_, err := conn.Exec(ctx, `LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0; SET auto_explain.log_analyze = on;
 SET auto_explain.log_timing = off; SET auto_explain.log_nested_statements = on; SET auto_explain.log_buffers = on;
@@ -204,7 +197,7 @@ SET auto_explain.log_format = json; SET client_min_messages = log`,
 			return err
 		}
 	})
-	return &exercising{store: newStore(t, db, config), told: told}
+	return newStore(t, db, postgres.Config{NotifyInterval: -1}), told
 }
 
 // everything makes each call of a writer, a reader, the janitor and an operator once, on a

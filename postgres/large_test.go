@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"math/rand/v2"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgresengine"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 )
@@ -42,39 +45,33 @@ func TestStore_Large(t *testing.T) {
 			require.ErrorAs(t, err, &invalid)
 			require.Equal(t, "payload", invalid.Field)
 		}
-		for _, lane := range bothLanes {
-			t.Run(string(lane), func(t *testing.T) {
-				config := postgres.Config{Lane: lane, MaxPayload: postgres.MostMaxPayload}
-				url := readyDatabase(t, config)
-				db := connect(t, url)
-				store := newStore(t, db, config)
-				require.NoError(t, store.Ensure(t.Context()))
-				require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-				asText := newStore(t, connectAs(t, url,
-					func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol }), config)
+		config := postgres.Config{MaxPayload: postgres.MostMaxPayload}
+		url := readyDatabase(t, config)
+		db := connect(t, url)
+		store := newStore(t, db, config)
+		require.NoError(t, store.Ensure(t.Context()))
+		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+		asText := newStore(t, connectAs(t, url,
+			func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol }), config)
 
-				require.NoError(t, store.Append(t.Context(), one("first")))
-				found := claimed(t, asText, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))
-				require.Len(t, found, 1)
-				require.True(t, bytes.Equal(payload, found[0].Payload), "as text")
-				require.NoError(t, asText.Release(t.Context(), leasesOf(found)))
-				require.NoError(t, store.Append(t.Context(), one("second"), one("third")), "COPY has no limit")
-				require.Equal(t, 3, valueOf[int](t, db, "SELECT count(payload) FROM outmill.readable WHERE length(payload) > 0"),
-					"people can look at them")
-				found = claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))
-				require.Len(t, found, 3)
-				for _, record := range found {
-					require.True(t, bytes.Equal(payload, record.Payload), record.MessageID)
-				}
-				require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)))
-
-				keyed := one("with a dedup key")
-				keyed.DedupKey = "once"
-				refused(store.Append(t.Context(), keyed, one("beside")))
-				refused(asText.Append(t.Context(), one("as text")))
-				require.Empty(t, listed(t, store))
-			})
+		require.NoError(t, store.Append(t.Context(), one("first")))
+		found := claimed(t, asText, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))
+		require.Len(t, found, 1)
+		require.True(t, bytes.Equal(payload, found[0].Payload), "as text")
+		require.NoError(t, asText.Release(t.Context(), leasesOf(found)))
+		require.NoError(t, store.Append(t.Context(), one("second"), one("third")), "as it is sent, it is small enough")
+		require.Equal(t, 3, valueOf[int](t, db, "SELECT count(payload) FROM outmill.readable WHERE length(payload) > 0"),
+			"people can look at them")
+		found = claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))
+		require.Len(t, found, 3)
+		for _, record := range found {
+			require.True(t, bytes.Equal(payload, record.Payload), record.MessageID)
 		}
+		require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)))
+
+		refused(store.Append(t.Context(), one("a"), one("b"), one("c"), one("d")))
+		refused(asText.Append(t.Context(), one("as text")))
+		require.Empty(t, listed(t, store))
 	})
 
 	t.Run("a payload of hundreds of MiB is published in a transaction of database sql", func(t *testing.T) {
@@ -90,7 +87,7 @@ func TestStore_Large(t *testing.T) {
 		ctx := store.WithTx(t.Context(), tx)
 		one := &outmill.Record{Topic: "orders", Payload: payload}
 		require.ErrorIs(t, store.Append(ctx, one, &outmill.Record{Topic: "orders", Payload: payload}), outmill.ErrInvalidRecord,
-			"there is no COPY")
+			"it is sent as text, which has twice the size")
 		require.NoError(t, store.Append(ctx, one), "the transaction goes on")
 		require.NoError(t, tx.Commit())
 		found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))
@@ -120,4 +117,21 @@ func TestStore_Large(t *testing.T) {
 		require.Len(t, found, 1)
 		require.True(t, bytes.Equal(payload, found[0].Payload))
 	})
+}
+
+func restore(t *testing.T, file, url string) {
+	t.Helper()
+	run(t, "pg_restore", "--no-owner", "--exit-on-error", "--dbname", url, file)
+}
+
+func run(t *testing.T, program string, args ...string) {
+	t.Helper()
+	bin, err := postgresengine.Binaries(t.Context())
+	require.NoError(t, err)
+	path := filepath.Join(bin, program)
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("skipped: this PostgreSQL has no %s", program)
+	}
+	out, err := exec.CommandContext(t.Context(), path, args...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -25,45 +27,33 @@ func TestStore_Neighbours(t *testing.T) {
 
 	t.Run("everything works where all tables are published", func(t *testing.T) {
 		t.Parallel()
-		for _, lane := range []postgres.Lane{postgres.LaneLog, postgres.LaneRows} {
-			t.Run(string(lane), func(t *testing.T) {
-				t.Parallel()
-				db := pool(t)
-				store := newStore(t, db, postgres.Config{Lane: lane, Retain: time.Hour})
-				require.NoError(t, store.Ensure(t.Context()))
-				execute(t, db, `CREATE PUBLICATION everything FOR ALL TABLES`)
-				everything(t, store)
-				require.NoError(t, store.TendSegments(t.Context()))
-				require.NoError(t, store.TidyBatches(t.Context()))
-				require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-				records := made("orders", "x", 3)
-				require.NoError(t, store.Append(t.Context(), records...))
-				n, err := store.Delete(t.Context(), records[2].ID)
-				require.NoError(t, err)
-				require.Equal(t, 1, n)
-			})
-		}
+		db := pool(t)
+		store := newStore(t, db, postgres.Config{Retain: time.Hour})
+		require.NoError(t, store.Ensure(t.Context()))
+		execute(t, db, `CREATE PUBLICATION everything FOR ALL TABLES`)
+		everything(t, store)
+		maintained(t, store)
+		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
+		records := made("orders", "x", 3)
+		require.NoError(t, store.Append(t.Context(), records...))
+		n, err := store.Delete(t.Context(), records[2].ID)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
 	})
 
 	t.Run("no statement calls functions that another user has put in the search path", func(t *testing.T) {
 		t.Parallel()
-		for _, lane := range []postgres.Lane{postgres.LaneLog, postgres.LaneRows} {
-			t.Run(string(lane), func(t *testing.T) {
-				t.Parallel()
-				db := pool(t)
-				execute(t, db, hijacks)
-				store := newStore(t, db, postgres.Config{Lane: lane, Retain: time.Hour})
-				require.NoError(t, store.Ensure(t.Context()))
-				everything(t, store)
-				require.NoError(t, store.TendSegments(t.Context()))
-				require.NoError(t, store.TidyBatches(t.Context()))
-				require.NoError(t, store.DeleteBatches(t.Context()))
-				require.NoError(t, store.ForgetLines(t.Context()))
-				many := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone)
-				many.Topics = hundreds()
-				require.Empty(t, claimed(t, store, many))
-			})
+		db := pool(t)
+		execute(t, db, hijacks)
+		store := newStore(t, db, postgres.Config{Retain: time.Hour})
+		require.NoError(t, store.Ensure(t.Context()))
+		everything(t, store)
+		maintained(t, store)
+		many := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone)
+		for i := range 300 {
+			many.Topics.Include = append(many.Topics.Include, fmt.Sprint("topic", i))
 		}
+		require.Empty(t, claimed(t, store, many))
 	})
 
 	t.Run("a migration that waits for a dump leaves nearly all of the time to others", func(t *testing.T) {
@@ -77,9 +67,10 @@ func TestStore_Neighbours(t *testing.T) {
 		defer func() { _ = dump.Rollback(context.WithoutCancel(t.Context())) }()
 		_, err = dump.Exec(t.Context(), `LOCK TABLE outmill.meta IN ACCESS SHARE MODE`)
 		require.NoError(t, err)
-		traced, told := tracedPool(t, database)
+		told := &traced{}
+		pool := connectAs(t, database, func(c *pgxpool.Config) { c.ConnConfig.Tracer = told })
 		log := journal.New()
-		upgrading, err := postgres.New(traced, postgres.Config{}, log)
+		upgrading, err := postgres.New(pool, postgres.Config{}, log)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, upgrading.Close()) }()
 		ctx, stop := context.WithCancel(t.Context())
@@ -122,64 +113,52 @@ func TestStore_Neighbours(t *testing.T) {
 		}
 		require.Zero(t, valueOf[int](t, store.Pool(), "SELECT count(*) FROM pg_namespace WHERE nspname = 'outmill'"))
 	})
+}
 
-	t.Run("a poll of a group costs the same among many lines of others", func(t *testing.T) {
-		t.Parallel()
-		database := readyDatabase(t, postgres.Config{Lane: postgres.LaneLog})
-		db := connect(t, database)
-		store := newStore(t, db, postgres.Config{NotifyInterval: -1, Lane: postgres.LaneLog})
-		require.NoError(t, store.Ensure(t.Context()))
-		require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-		e := explainedAs(t, database, "auto", postgres.Config{NotifyInterval: -1})
-		lines := func(from, to int) {
-			execute(t, db, `INSERT INTO outmill.log (line, id, created_at, size, segment, grp, topic, key, message_id, payload)
-SELECT outmill.line_of('g' || g % 100, 't' || g), gen_random_uuid(), now(), 100, 0, 'g' || g % 100, 't' || g, '', 'm' || g, '\x00'
-FROM generate_series($1::integer, $2::integer) AS g`, from, to)
-			execute(t, db, `INSERT INTO outmill.batches (line, n, pos, seen, horizon, since, low, owner, token, open, steps, grp, topic, done,
-				positions, keys)
-SELECT line, 1, pos, pg_current_snapshot(), pg_current_xact_id(), '{-1}', 1, gen_random_uuid(), 1, 0, false, grp, topic, '', '{}',
-NULL FROM outmill.log WHERE topic LIKE 't%' ON CONFLICT DO NOTHING`)
-		}
-		once := func() int {
-			read := 0
-			for _, p := range e.told.of(t, func() {
-				e.store.LookAgain()
-				require.Empty(t, claimed(t, e.store, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey)))
-			}) {
-				read += p.Plan.Hit + p.Plan.Read
-			}
-			return read
-		}
-		// After an ANALYZE a session plans again, and reads the catalog.
-		poll := func() int { return min(once(), once(), once()) }
-		lines(1, 100)
-		for range warm {
-			once()
-		}
-		few := poll()
-		lines(101, 4000)
-		many := poll()
-		t.Logf("a poll reads %d blocks beside 100 lines of others, %d beside 4,000", few, many)
-		require.Less(t, many, 2*few+50)
-	})
+// maintained does the upkeep until nothing is left to do.
+func maintained(t *testing.T, store *postgres.Store) {
+	t.Helper()
+	for more := true; more; {
+		var err error
+		more, err = store.Maintain(t.Context())
+		require.NoError(t, err)
+	}
+}
 
-	t.Run("a group s lines are next to each other", func(t *testing.T) {
-		t.Parallel()
-		db := logged(t).Pool()
-		for _, group := range []string{"readers", "übung", strings.Repeat("g", 200)} {
-			first := valueOf[int64](t, db, `SELECT outmill.log_first_line($1)`, group)
-			var lines []int64
-			for i := range 100 {
-				topic := fmt.Sprint("topic ", i)
-				line := valueOf[int64](t, db, `SELECT outmill.line_of($1, $2)`, group, topic)
-				require.Equal(t, postgres.LineOf(group, topic), line)
-				require.Equal(t, first>>48, line>>48)
-				lines = append(lines, line)
-			}
-			slices.Sort(lines)
-			require.Len(t, slices.Compact(lines), 100)
+// traced has the single statements of a pool.
+type traced struct {
+	mu    sync.Mutex
+	timed []span
+}
+
+// span is a single statement.
+type span struct {
+	statement    string
+	began, ended time.Time
+}
+
+func (*traced) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	return context.WithValue(ctx, span{}, span{statement: data.SQL, began: time.Now()})
+}
+
+func (q *traced) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+	one, _ := ctx.Value(span{}).(span)
+	one.ended = time.Now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.timed = append(q.timed, one)
+}
+
+// spans are the statements that contain the text and have ended.
+func (q *traced) spans(text string) (found []span) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, one := range q.timed {
+		if strings.Contains(one.statement, text) {
+			found = append(found, one)
 		}
-	})
+	}
+	return found
 }
 
 // hijacks are functions and operators that fit the arguments of statements better than

@@ -40,9 +40,6 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 	if err == nil {
 		err = opened.Pgx().Ping(ctx)
 	}
-	if err == nil {
-		err = store.checkDates(ctx)
-	}
 	if err == nil && config.EnsureSchema {
 		err = store.Ensure(ctx)
 	}

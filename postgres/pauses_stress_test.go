@@ -19,15 +19,13 @@ import (
 
 func TestStore_PausesAtOnce(t *testing.T) {
 	t.Parallel()
-	for _, lane := range bothLanes {
-		for name, order := range map[string]outmill.Order{"without an order": outmill.OrderNone, "by topic": outmill.OrderTopic} {
-			t.Run(fmt.Sprintf("claims %s on %s while pauses come and go hand out each record once", name, lane), func(t *testing.T) {
-				testenv.Long(t, "pauses that come and go, in two more orders")
-				t.Parallel()
-				db := pool(t)
-				claimUnderPauses(t, db, postgres.Config{Lane: lane}, order)
-			})
-		}
+	for name, order := range map[string]outmill.Order{"without an order": outmill.OrderNone, "by topic": outmill.OrderTopic} {
+		t.Run("claims "+name+" while pauses come and go hand out each record once", func(t *testing.T) {
+			testenv.Long(t, "pauses that come and go, in two more orders")
+			t.Parallel()
+			db := pool(t)
+			claimUnderPauses(t, db, postgres.Config{}, order)
+		})
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 
 // Importing this package makes outmill.Open take URLs such as
 // postgres://user:password@host:5432/orders. The parameters name, schema, append_log_level,
-// table_prefix, retain, retain_joins, retain_audit, dedup_window, notify_interval, listen_url, lane, fair_topics,
-// durable_settle and ensure_schema set the fields of Config, as in
+// table_prefix, retain, retain_joins, retain_audit, dedup_window, notify_interval, listen_url, fair_topics,
+// idle_in_transaction, durable_settle and ensure_schema set the fields of Config, as in
 // postgres://host/orders?schema=shop&retain=24h. All other parameters belong to pgxpool and
 // PostgreSQL (pool_max_conns, sslmode, …). A parameter that is nearly one of the store is a
 // *storekit.UnknownParameterError.
@@ -30,7 +30,7 @@ func ConfigOf(text string) (string, Config, error) {
 		return "", Config{}, err
 	}
 	var config Config
-	parameters.Fields(&config, "name", "append_log_level", "schema", "table_prefix", "listen_url", "lane", "fair_topics", "retain",
+	parameters.Fields(&config, "name", "append_log_level", "schema", "table_prefix", "listen_url", "fair_topics", "retain",
 		"retain_joins", "retain_audit", "dedup_window", "notify_interval", "idle_in_transaction", "durable_settle", "ensure_schema")
 	// The server refuses what it does not know, so only names that are nearly the store's are refused here.
 	parameters.CheckRest(func(string) bool { return true })

@@ -151,7 +151,7 @@ func TestConformanceBehindProxy_Variant(t *testing.T) {
 					c.MaxConns = 60
 					c.ConnConfig.DefaultQueryExecMode = mode
 				})
-				e := engineListening(t, db, postgres.LaneRows, direct)
+				e := engineListening(t, db, direct)
 				e.Unsupported = leftOut("limits", "topics", "time", "claim", "settle", "suspects", "reap", "order", "park", "topic order",
 					"inspect", "janitor", "schema", "calls", "workers", "model")
 				t.Run("queue", func(t *testing.T) { storetest.Run(t, e) })

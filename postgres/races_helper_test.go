@@ -19,19 +19,25 @@ import (
 
 const patience = time.Minute
 
-// gates stop a pool's batches before they are sent.
+// gates stop what a pool sends before it is sent.
 type gates struct {
 	mu   sync.Mutex
 	list []*gate
 }
 
-// gate stops the nth batch (from 1) that holds a statement with the text.
+// gate stops the nth round trip (from 1) that holds a statement with the text.
 type gate struct {
 	text    string
 	left    int
 	reached chan struct{}
 	opened  chan struct{}
 	open    func()
+}
+
+// beforeStatement stops before a statement of the store by its name.
+func (g *gates) beforeStatement(t *testing.T, name string, nth int) *gate {
+	t.Helper()
+	return g.before(t, "/* outmill "+name+" */", nth)
 }
 
 func (g *gates) before(t *testing.T, text string, nth int) *gate {
@@ -55,18 +61,26 @@ func (g *gate) wait(t *testing.T) {
 }
 
 func (g *gates) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
-	if stopped := g.stopping(data.Batch.QueuedQueries); stopped != nil {
-		close(stopped.reached)
-		<-stopped.opened
+	var texts []string
+	for _, q := range data.Batch.QueuedQueries {
+		texts = append(texts, q.SQL)
 	}
+	g.stop(texts)
 	return ctx
 }
 
-func (g *gates) stopping(queries []*pgx.QueuedQuery) *gate {
+func (g *gates) stop(texts []string) {
+	if stopped := g.stopping(texts); stopped != nil {
+		close(stopped.reached)
+		<-stopped.opened
+	}
+}
+
+func (g *gates) stopping(texts []string) *gate {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, one := range g.list {
-		found := slices.ContainsFunc(queries, func(q *pgx.QueuedQuery) bool { return strings.Contains(q.SQL, one.text) })
+		found := slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(text, one.text) })
 		if !found || one.left == 0 {
 			continue
 		}
@@ -79,7 +93,8 @@ func (g *gates) stopping(queries []*pgx.QueuedQuery) *gate {
 
 func (*gates) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (*gates) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
-func (*gates) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+func (g *gates) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	g.stop([]string{data.SQL})
 	return ctx
 }
 func (*gates) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
@@ -94,16 +109,16 @@ type ring struct {
 	schema string
 }
 
-func newRing(t *testing.T, lane postgres.Lane, options storetest.Options) *ring {
+func newRing(t *testing.T, options storetest.Options) *ring {
 	t.Helper()
-	config := conformingConfig("ring", lane, "", options)
+	config := conformingConfig("ring", "", options)
 	return newRingWith(t, readyPool(t, config), config)
 }
 
 // newRingIn is newRing in a database that other tests use too.
-func newRingIn(t *testing.T, db *pgxpool.Pool, lane postgres.Lane, options storetest.Options) *ring {
+func newRingIn(t *testing.T, db *pgxpool.Pool, options storetest.Options) *ring {
 	t.Helper()
-	return newRingWith(t, db, conformingConfig(ownSchema(t, db), lane, "", options))
+	return newRingWith(t, db, conformingConfig(ownSchema(t, db), "", options))
 }
 
 func newRingWith(t *testing.T, db *pgxpool.Pool, conforming postgres.Config) *ring {
@@ -115,7 +130,7 @@ func newRingWith(t *testing.T, db *pgxpool.Pool, conforming postgres.Config) *ri
 	config.ConnConfig.Tracer = r.gates
 	watched, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config)
 	require.NoError(t, err)
-	t.Cleanup(watched.Close)
+	t.Cleanup(func() { closeSoon(t, watched) })
 	r.gated = newStore(t, watched, r.store.config)
 	require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
 	return r
@@ -128,15 +143,6 @@ func (r *ring) sql(statement string) string {
 
 func inSchema(schema, statement string) string {
 	return strings.NewReplacer("{", schema+".", "}", "").Replace(statement)
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 func (r *ring) append(key string, names ...string) []*outmill.Record {
@@ -161,6 +167,31 @@ func (r *ring) blocked(n int) {
 		return valueOf[int](r.t, r.db,
 			`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) >= n
 	}, patience, 5*time.Millisecond)
+}
+
+// doneOrBlocked waits until a call is done, or waits for a lock that a call which is stopped has.
+func (r *ring) doneOrBlocked(done func() bool) {
+	r.t.Helper()
+	require.Eventually(r.t, func() bool { return done() || valueOf[bool](r.t, r.db, sqlWaits) }, patience, 5*time.Millisecond)
+}
+
+// extendAll extends all leases in a transaction of the test's own, as the store does.
+func (r *ring) extendAll() pgx.Tx {
+	r.t.Helper()
+	tx := r.begin()
+	r.execIn(tx, `UPDATE {batches} SET lease_until = lease_until + 3600000000 WHERE size > 0`)
+	r.execIn(tx, `UPDATE {records} SET wake_at = wake_at + 3600000000 WHERE stage = 4`)
+	return tx
+}
+
+// kinds are the places of a record that is due: with a delay it is in the table of records.
+var kinds = map[string]time.Duration{"in the log": 0, "among the records": time.Microsecond}
+
+// appendAs appends a record of the topic orders with a delay of kinds, and waits until it is due.
+func (r *ring) appendAs(delay time.Duration, key, name string) {
+	r.t.Helper()
+	record := &outmill.Record{Topic: "orders", Key: key, MessageID: name, Delay: delay}
+	require.NoError(r.t, r.store.Append(r.t.Context(), record))
 }
 
 // begin begins a transaction of the test's own.
@@ -211,5 +242,20 @@ func await[T any](t *testing.T, done <-chan result[T]) T {
 	case <-time.After(patience):
 		require.FailNow(t, "the call did not return")
 		panic("unreachable")
+	}
+}
+
+// drained are the names of all records of a group that can be claimed, in the order in which claims by key return them.
+func (r *ring) drained(group string) (names []string) {
+	r.t.Helper()
+	req := claimOf(outmill.NewOwnerToken(), 1000, outmill.OrderKey)
+	req.Group = group
+	for {
+		found := claimed(r.t, r.store, req)
+		if len(found) == 0 {
+			return names
+		}
+		names = append(names, namesOf(found)...)
+		require.NoError(r.t, r.store.Ack(r.t.Context(), "", leasesOf(found)))
 	}
 }

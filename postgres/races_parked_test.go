@@ -1,9 +1,7 @@
 package postgres_test
 
 import (
-	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -12,16 +10,6 @@ import (
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storetest"
 )
-
-// failHead claims the first record of a key, if it is due, and fails it, which parks the key.
-func (r *ring) failHead() []*outmill.Record {
-	r.t.Helper()
-	found := r.claimParking(1)
-	for _, one := range found {
-		require.NoError(r.t, r.store.Fail(r.t.Context(), []outmill.Settlement{{Lease: one.Lease(), Err: "bad", Park: true}}))
-	}
-	return found
-}
 
 func (r *ring) claimParking(limit int) []*outmill.Record {
 	r.t.Helper()
@@ -33,44 +21,15 @@ func (r *ring) claimParking(limit int) []*outmill.Record {
 // A Requeue of a parked key and a Skip requeue the parked records of the key in several transactions.
 func TestStore_ParkedBesideOthers(t *testing.T) {
 	t.Parallel()
-	t.Run("a Requeue of a parked key ends although a worker fails its first record before each step", func(t *testing.T) {
-		t.Parallel()
-		r := newRing(t, postgres.LaneRows, storetest.Options{})
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		r.append("key", "one")
-		head := r.failHead()
-		step := r.gates.before(t, "parked = false", 1)
-		requeue := async(func() (int, error) { return r.gated.Requeue(ctx, head[0].ID) })
-		for steps := 1; ; steps++ {
-			select {
-			case <-step.reached:
-			case done := <-requeue:
-				require.NoError(t, done.err)
-				require.NotZero(t, done.value)
-				return
-			case <-time.After(patience):
-				require.FailNow(t, "the Requeue does not go on")
-			}
-			if steps > 20 {
-				cancel()
-				step.open()
-				<-requeue
-				require.FailNow(t, "the Requeue goes on as long as the worker fails the record")
-			}
-			r.failHead()
-			last := step
-			step = r.gates.before(t, "parked = false", 1)
-			last.open()
-		}
-	})
-
 	// parked parks one to five with a key, and has an operator's transaction delete two, which is the first that a step finds.
 	parked := func(t *testing.T) (r *ring, head *outmill.Record, commit func()) {
-		r = newRing(t, postgres.LaneRows, storetest.Options{})
-		r.gated.SetAtOnce(2)
+		r = newRing(t, storetest.Options{})
+		r.gated = newStore(t, r.db, postgres.AtOnce(r.store.config, 2))
 		r.append("key", "one", "two", "three", "four", "five")
-		head = r.failHead()[0]
+		first := r.claimParking(1)
+		require.Empty(t, r.claimParking(5), "the claim holds the later ones")
+		head = first[0]
+		require.NoError(t, r.store.Fail(t.Context(), []outmill.Settlement{{Lease: head.Lease(), Err: "bad", Park: true}}))
 		tx := r.begin()
 		r.execIn(tx, `DELETE FROM {records} WHERE message_id = 'two'`)
 		return r, head, func() { require.NoError(t, tx.Commit(t.Context())) }

@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
-	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
 )
 
@@ -22,76 +20,46 @@ func TestStore_RacesPlace(t *testing.T) {
 	// would have handed out while fewer were due.
 	t.Run("the delayed records of a key come as to a claim that was made earlier", func(t *testing.T) {
 		t.Parallel()
-		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
-			delayed := func(name string, after time.Duration) *outmill.Record {
-				return &outmill.Record{Topic: "orders", Key: "key", MessageID: name, Delay: time.Hour + after}
+		r := newRing(t, storetest.Options{})
+		delayed := func(name string, after time.Duration) *outmill.Record {
+			return &outmill.Record{Topic: "orders", Key: "key", MessageID: name, Delay: time.Hour + after}
+		}
+		records := []*outmill.Record{delayed("due third", 2*time.Second), delayed("due first", 0), delayed("due as third", 2*time.Second),
+			delayed("due second", time.Second)}
+		for _, one := range made("others", "other", 10_000) {
+			one.Topic, one.Key, one.Delay = "orders", "other "+one.Key, time.Hour+time.Second
+			records = append(records, one)
+		}
+		require.NoError(t, r.store.Append(t.Context(), records...))
+		passTime(t, r.db, r.schema, 2*time.Hour)
+		r.append("key", "appended then")
+		owner := outmill.NewOwnerToken()
+		var names []string
+		for {
+			found := claimed(t, r.store, claimOf(owner, 100, outmill.OrderKey, "orders"))
+			if len(found) == 0 {
+				break
 			}
-			records := []*outmill.Record{delayed("due third", 2*time.Second), delayed("due first", 0), delayed("due as third", 2*time.Second),
-				delayed("due second", time.Second)}
-			for _, one := range made("others", "other", 10_000) {
-				one.Topic, one.Key, one.Delay = "orders", "other "+one.Key, time.Hour+time.Second
-				records = append(records, one)
-			}
-			require.NoError(t, r.store.Append(t.Context(), records...))
-			passTime(t, r.db, r.schema, 2*time.Hour)
-			r.append("key", "appended then")
-			owner := outmill.NewOwnerToken()
-			var names []string
-			for {
-				found := claimed(t, r.store, claimOf(owner, 100, outmill.OrderKey, "orders"))
-				if len(found) == 0 {
-					break
+			for _, one := range found {
+				if one.Key == "key" {
+					names = append(names, one.MessageID)
 				}
-				for _, one := range found {
-					if one.Key == "key" {
-						names = append(names, one.MessageID)
-					}
-				}
-				require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(found)))
 			}
-			require.Equal(t, []string{"due first", "due second", "due third", "due as third", "appended then"}, names)
-		})
-	})
-
-	t.Run("an ordered claim sees nothing of a topic while a delayed record that is due waits for a group", func(t *testing.T) {
-		t.Parallel()
-		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
-			_, err := r.store.DropGroup(t.Context(), readers)
-			require.NoError(t, err)
-			writer := r.begin()
-			require.NoError(t, r.store.Append(r.store.WithTx(t.Context(), writer),
-				&outmill.Record{Topic: "orders", Key: "key", MessageID: "first", Delay: time.Millisecond}))
-			require.NoError(t, r.store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-			r.append("another", "another")
-
-			begin := r.gates.before(t, "pg_advisory_xact_lock", 1)
-			owner := outmill.NewOwnerToken()
-			claim := async(func() ([]*outmill.Record, error) {
-				return r.gated.Claim(t.Context(), claimOf(owner, 5, outmill.OrderKey, "orders"))
-			})
-			begin.wait(t)
-			require.NoError(t, writer.Commit(t.Context()))
-			require.True(t, valueOf[bool](t, r.db, r.sql(`SELECT available_at <= now() FROM {records} WHERE message_id = 'first'`)))
-			r.append("key", "second")
-			begin.open()
-			require.NotContains(t, namesOf(await(t, claim)), "second")
-			require.Contains(t, namesOf(r.claim(owner, 5)), "first")
-		})
+			require.NoError(t, r.store.Ack(t.Context(), "", leasesOf(found)))
+		}
+		require.Equal(t, []string{"due first", "due second", "due third", "due as third", "appended then"}, names)
 	})
 
 	t.Run("a key that one claim checks while its lease is settled leaves no record stuck", func(t *testing.T) {
 		testenv.Long(t, "races with many turns")
 		t.Parallel()
-		for _, lane := range bothLanes {
-			t.Run(string(lane), func(t *testing.T) {
-				t.Parallel()
-				aLaneIsSettledBeside(t, pool(t), lane)
-			})
-		}
+		aKeyIsSettledBeside(t, pool(t))
 	})
 }
 
-func aLaneIsSettledBeside(t *testing.T, db *pgxpool.Pool, lane postgres.Lane) {
+// aKeyIsSettledBeside stops a claim at three points: between its page and what it takes of the log, before it writes the note of the key,
+// and before it looks at the note once more.
+func aKeyIsSettledBeside(t *testing.T, db *pgxpool.Pool) {
 	t.Helper()
 	for name, settle := range map[string]func(r *ring, first, second outmill.WorkItemID, lease outmill.Lease) error{
 		"acked": func(r *ring, _, _ outmill.WorkItemID, lease outmill.Lease) error {
@@ -115,40 +83,29 @@ func aLaneIsSettledBeside(t *testing.T, db *pgxpool.Pool, lane postgres.Lane) {
 			return errors.Join(err, r.store.Ack(r.t.Context(), "", []outmill.Lease{lease}))
 		},
 	} {
-		for _, at := range []string{"SET stage = 1", "looks = least", "the lease"} {
+		for at, statement := range map[string]string{"it takes": "log_take", "it notes": "put_notes", "it notes once more": "put_notes"} {
 			t.Run(name+" before "+at, func(t *testing.T) {
 				t.Parallel()
-				r := newRingIn(t, db, lane, storetest.Options{})
+				r := newRingIn(t, db, storetest.Options{})
 				records := r.append("key", "first", "second", "third")
 				first := r.claim(outmill.NewOwnerToken(), 1)
 				require.Len(t, first, 1)
 				r.append("another", "another 1", "another 2")
 				owner := outmill.NewOwnerToken()
-				if at == "looks = least" {
+				if at == "it notes once more" {
 					require.Len(t, r.claim(owner, 1), 1, "second and third are held now")
-					execute(t, r.db, r.sql(`UPDATE {lanes} SET until = statement_timestamp()`))
+					execute(t, r.db, r.sql(`UPDATE {notes} SET look_at = 1`))
 				}
-				text := at
-				if at == "the lease" {
-					text = r.leasing()
-				}
-				stop := r.gates.before(t, text, 1)
+				stop := r.gates.beforeStatement(t, statement, 1)
 				claim := async(func() ([]*outmill.Record, error) {
 					return r.gated.Claim(t.Context(), claimOf(owner, 1, outmill.OrderKey, "orders"))
 				})
 				stop.wait(t)
-				// The deletion of records that are or were in the log waits for a claim that
-				// has the topic.
-				waits := lane == postgres.LaneLog && strings.HasSuffix(name, "deleted")
 				settled := async(func() (int, error) { return 0, settle(r, first[0].ID, records[1].ID, first[0].Lease()) })
-				if !waits {
-					await(t, settled)
-				}
+				r.doneOrBlocked(func() bool { return len(settled) > 0 })
 				stop.open()
 				found := await(t, claim)
-				if waits {
-					await(t, settled)
-				}
+				await(t, settled)
 				left := map[string]int{"acked": 2, "failed": 2, "deleted": 2, "released": 3, "abandoned": 3, "held deleted": 1}[name]
 				require.Eventually(t, func() bool {
 					found = append(found, r.claim(owner, 10)...)

@@ -52,7 +52,7 @@ func TestStore_RacesWake(t *testing.T) {
 
 	t.Run("a store that closes sends the notification that it owes", func(t *testing.T) {
 		t.Parallel()
-		r := newRing(t, postgres.LaneRows, storetest.Options{})
+		r := newRing(t, storetest.Options{})
 		heard := listener(t, r.db, r.store.Store)
 		config := r.store.config
 		config.NotifyInterval = time.Hour
@@ -66,7 +66,7 @@ func TestStore_RacesWake(t *testing.T) {
 
 	t.Run("notifications keep their interval however much is appended", func(t *testing.T) {
 		t.Parallel()
-		r := newRing(t, postgres.LaneRows, storetest.Options{})
+		r := newRing(t, storetest.Options{})
 		heard := listener(t, r.db, r.store.Store)
 		config := r.store.config
 		config.NotifyInterval = 40 * time.Millisecond
@@ -95,7 +95,7 @@ func TestStore_RacesWake(t *testing.T) {
 
 	t.Run("the connection that listens is made as the pool makes its own", func(t *testing.T) {
 		t.Parallel()
-		r := newRing(t, postgres.LaneRows, storetest.Options{})
+		r := newRing(t, storetest.Options{})
 		config := r.db.Config()
 		password := config.ConnConfig.User
 		config.ConnConfig.User = "nobody_at_all"
@@ -117,7 +117,7 @@ func TestStore_RacesWake(t *testing.T) {
 
 	t.Run("notifications arrive although the pool has a handler for them", func(t *testing.T) {
 		t.Parallel()
-		r := newRing(t, postgres.LaneRows, storetest.Options{})
+		r := newRing(t, storetest.Options{})
 		config := r.db.Config()
 		config.ConnConfig.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
 		db, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config)
@@ -135,7 +135,7 @@ func TestStore_RacesWake(t *testing.T) {
 
 	t.Run("a listener that was ended by the server listens again", func(t *testing.T) {
 		t.Parallel()
-		r := newRing(t, postgres.LaneRows, storetest.Options{})
+		r := newRing(t, storetest.Options{})
 		other := reopen(t, r.store)
 		told := testenv.Hints(t.Context(), other)
 		<-told
@@ -157,7 +157,7 @@ func TestStore_RacesWake(t *testing.T) {
 
 	t.Run("the connection that listens ends with the last Wake and comes back with the next", func(t *testing.T) {
 		t.Parallel()
-		r := newRing(t, postgres.LaneRows, storetest.Options{})
+		r := newRing(t, storetest.Options{})
 		listening := func(want int) {
 			t.Helper()
 			require.Eventually(t, func() bool {
@@ -186,7 +186,7 @@ func TestStore_RacesWake(t *testing.T) {
 
 	t.Run("a pool of one connection is enough for a transaction its appends and notifications", func(t *testing.T) {
 		t.Parallel()
-		r := newRing(t, postgres.LaneRows, storetest.Options{})
+		r := newRing(t, storetest.Options{})
 		config := r.db.Config()
 		config.MaxConns = 1
 		db, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config)
@@ -211,7 +211,7 @@ func TestStore_RacesWake(t *testing.T) {
 			})
 		}
 		writers.Wait()
-		require.Equal(t, 240, valueOf[int](t, r.db, r.sql(`SELECT count(*) FROM {records}`)))
+		require.Equal(t, 240, valueOf[int](t, r.db, r.sql(`SELECT (SELECT count(*) FROM {records}) + (SELECT count(*) FROM {log})`)))
 	})
 
 	t.Run("a reader that stops while it receives a claim holds its topic for seconds only", func(t *testing.T) {
@@ -219,50 +219,49 @@ func TestStore_RacesWake(t *testing.T) {
 		if testing.Short() {
 			t.Skip("skipped under -short: it takes more than ten seconds")
 		}
-		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
-			var records []*outmill.Record
-			for i := range 4 {
-				records = append(records, &outmill.Record{Topic: "orders", Key: fmt.Sprint(i), MessageID: fmt.Sprint(i), Payload: make([]byte, 8<<20)})
-			}
-			require.NoError(t, r.store.Append(t.Context(), records...))
-			r.append("another key", "another")
+		r := newRing(t, storetest.Options{})
+		var records []*outmill.Record
+		for i := range 4 {
+			records = append(records, &outmill.Record{Topic: "orders", Key: fmt.Sprint(i), MessageID: fmt.Sprint(i), Payload: make([]byte, 8<<20)})
+		}
+		require.NoError(t, r.store.Append(t.Context(), records...))
+		r.append("another key", "another")
 
-			config := r.db.Config()
-			config.MaxConns = 1
-			stopped, gates := make(chan struct{}), &gates{}
-			config.ConnConfig.Tracer = gates
-			dial := config.ConnConfig.DialFunc
-			config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-				conn, err := dial(ctx, network, address)
-				select {
-				case <-stopped:
-					return conn, err
-				default:
-				}
-				return slow{conn, stopped, make(chan struct{}), &sync.Once{}}, err
+		config := r.db.Config()
+		config.MaxConns = 1
+		stopped, gates := make(chan struct{}), &gates{}
+		config.ConnConfig.Tracer = gates
+		dial := config.ConnConfig.DialFunc
+		config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dial(ctx, network, address)
+			select {
+			case <-stopped:
+				return conn, err
+			default:
 			}
-			db, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config)
-			require.NoError(t, err)
-			t.Cleanup(db.Close)
-			store := newStore(t, db, r.store.config)
-			require.NoError(t, store.Append(t.Context(), made("prepared", "one", 1)...))
-			require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "prepared")), 1)
-			lease := gates.before(t, r.leasing(), 1)
-			ctx, cancel := context.WithCancel(t.Context())
-			claim := async(func() ([]*outmill.Record, error) {
-				return store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 4, outmill.OrderKey, "orders"))
-			})
-			t.Cleanup(func() { cancel(); <-claim })
-			lease.wait(t)
-			close(stopped)
-			lease.open()
-
-			within, end := context.WithTimeout(t.Context(), patience)
-			defer end()
-			found, err := r.store.Claim(within, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
-			require.NoError(t, err)
-			require.NotEmpty(t, found)
+			return slow{conn, stopped, make(chan struct{}), &sync.Once{}}, err
+		}
+		db, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config)
+		require.NoError(t, err)
+		t.Cleanup(db.Close)
+		store := newStore(t, db, r.store.config)
+		require.NoError(t, store.Append(t.Context(), made("prepared", "one", 1)...))
+		require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "prepared")), 1)
+		lease := gates.beforeStatement(t, "log_claim", 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		claim := async(func() ([]*outmill.Record, error) {
+			return store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 4, outmill.OrderKey, "orders"))
 		})
+		t.Cleanup(func() { cancel(); <-claim })
+		lease.wait(t)
+		close(stopped)
+		lease.open()
+
+		within, end := context.WithTimeout(t.Context(), patience)
+		defer end()
+		found, err := r.store.Claim(within, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
+		require.NoError(t, err)
+		require.NotEmpty(t, found)
 	})
 
 	t.Run("a reader that stops in the middle of a claim holds its topic for seconds only", func(t *testing.T) {
@@ -270,21 +269,20 @@ func TestStore_RacesWake(t *testing.T) {
 		if testing.Short() {
 			t.Skip("skipped under -short: it takes ten seconds")
 		}
-		eachLane(t, storetest.Options{}, func(t *testing.T, r *ring) {
-			r.append("key", "one")
-			lease := r.gates.before(t, r.leasing(), 1)
-			stopped := async(func() ([]*outmill.Record, error) {
-				return r.gated.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
-			})
-			lease.wait(t)
-			within, end := context.WithTimeout(t.Context(), patience)
-			defer end()
-			found, err := r.store.Claim(within, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
-			require.NoError(t, err)
-			require.Equal(t, []string{"one"}, namesOf(found))
-			lease.open()
-			require.Empty(t, (<-stopped).value)
+		r := newRing(t, storetest.Options{})
+		r.append("key", "one")
+		lease := r.gates.beforeStatement(t, "log_claim", 1)
+		stopped := async(func() ([]*outmill.Record, error) {
+			return r.gated.Claim(t.Context(), claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
 		})
+		lease.wait(t)
+		within, end := context.WithTimeout(t.Context(), patience)
+		defer end()
+		found, err := r.store.Claim(within, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey, "orders"))
+		require.NoError(t, err)
+		require.Equal(t, []string{"one"}, namesOf(found))
+		lease.open()
+		require.Empty(t, (<-stopped).value)
 	})
 }
 

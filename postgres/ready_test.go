@@ -12,13 +12,7 @@ import (
 	"github.com/outmill/outmill/postgres"
 )
 
-// kindOfSchema is the part of a Config that the schema depends on.
-type kindOfSchema struct {
-	name string
-	rows bool
-}
-
-// templates has a postgrestest.Template for each kind of schema.
+// templates has a postgrestest.Template for each name of a schema.
 var templates sync.Map
 
 // readyPool returns a pool on a database of the test with the schema that the store of the
@@ -31,14 +25,13 @@ func readyPool(t *testing.T, config postgres.Config) *pgxpool.Pool {
 func readyDatabase(t *testing.T, config postgres.Config) string {
 	t.Helper()
 	require.Empty(t, config.TablePrefix, "templates have no prefix")
-	kind := kindOfSchema{config.Schema, config.Lane == postgres.LaneRows}
-	template, _ := templates.LoadOrStore(kind, &postgrestest.Template{Fill: func(ctx context.Context, databaseURL string) error {
+	template, _ := templates.LoadOrStore(config.Schema, &postgrestest.Template{Fill: func(ctx context.Context, databaseURL string) error {
 		db, err := pgxpool.New(ctx, databaseURL)
 		if err != nil {
 			return err
 		}
 		defer db.Close()
-		store, err := postgres.New(db, postgres.Config{Schema: config.Schema, Lane: config.Lane, NotifyInterval: -1}, nil)
+		store, err := postgres.New(db, postgres.Config{Schema: config.Schema, NotifyInterval: -1}, nil)
 		if err != nil {
 			return err
 		}
@@ -46,10 +39,4 @@ func readyDatabase(t *testing.T, config postgres.Config) string {
 		return store.Ensure(ctx)
 	}})
 	return template.(*postgrestest.Template).Database(t)
-}
-
-// tapePool returns a pool on a database of the test with the schema of a tape.
-func tapePool(t *testing.T) *pgxpool.Pool {
-	t.Helper()
-	return readyPool(t, postgres.Config{Schema: tapeSchema, Lane: postgres.LaneLog})
 }

@@ -27,7 +27,7 @@ func TestStore_Rest(t *testing.T) {
 
 	t.Run("a schema that was dropped is not at rest, and others that are asked with it are", func(t *testing.T) {
 		t.Parallel()
-		r := newRing(t, postgres.LaneRows, storetest.Options{})
+		r := newRing(t, storetest.Options{})
 		config := r.store.config
 		config.Schema = schemaName()
 		gone := newStore(t, r.db, config)
@@ -43,14 +43,14 @@ func TestStore_Rest(t *testing.T) {
 
 	t.Run("a value that is no store of PostgreSQL is refused", func(t *testing.T) {
 		t.Parallel()
-		r := newRing(t, postgres.LaneRows, storetest.Options{})
+		r := newRing(t, storetest.Options{})
 		_, err := r.store.AreIdle(t.Context(), []any{"a store"})
 		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
 	})
 
 	t.Run("a table that is locked is not at rest, and nobody waits for it long", func(t *testing.T) {
 		t.Parallel()
-		r := newRing(t, postgres.LaneRows, storetest.Options{})
+		r := newRing(t, storetest.Options{})
 		tx, err := r.db.Begin(t.Context())
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), fmt.Sprintf("LOCK TABLE %s.%srecords IN ACCESS EXCLUSIVE MODE", r.store.config.Schema,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -21,68 +22,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// The rights that the documentation names, apart from USAGE of the schema.
-var (
-	publisherRights = rights{
-		"meta":    {"SELECT"},
-		"groups":  {"SELECT"},
-		"records": {"INSERT"},
-		"dedup":   {"SELECT", "INSERT", "UPDATE"},
-	}
-	starterRights = publisherRights.and(rights{
-		"records":      {"SELECT (id)"},
-		"joins":        {"SELECT", "INSERT"},
-		"join_members": {"SELECT", "INSERT"},
-	})
-	workerRights = rights{
-		"meta":         {"SELECT", "UPDATE"},
-		"groups":       {"SELECT", "INSERT", "UPDATE", "DELETE"},
-		"workers":      {"SELECT", "INSERT", "UPDATE", "DELETE"},
-		"endings":      {"SELECT", "INSERT", "UPDATE", "DELETE"},
-		"records":      {"SELECT", "UPDATE", "DELETE"},
-		"lanes":        {"SELECT", "INSERT", "UPDATE", "DELETE"},
-		"pauses":       {"SELECT"},
-		"dedup":        {"SELECT", "UPDATE", "DELETE"},
-		"joins":        {"SELECT", "UPDATE", "DELETE"},
-		"join_members": {"SELECT", "UPDATE", "DELETE"},
-		"inbox":        {"SELECT", "INSERT", "UPDATE", "DELETE"},
-		"sagas":        {"SELECT", "DELETE"},
-		"audit":        {"SELECT", "DELETE"},
-	}
-	finisherRights = workerRights.and(rights{
-		"records":      {"INSERT"},
-		"dedup":        {"INSERT"},
-		"join_members": {"INSERT"},
-	})
-	sagaRights = rights{"meta": {"SELECT"}, "sagas": {"SELECT", "INSERT", "UPDATE", "DELETE"}}
-
-	readerRights = rights{
-		"meta":         {"SELECT"},
-		"groups":       {"SELECT"},
-		"workers":      {"SELECT"},
-		"endings":      {"SELECT"},
-		"records":      {"SELECT"},
-		"lanes":        {"SELECT"},
-		"pauses":       {"SELECT"},
-		"joins":        {"SELECT"},
-		"join_members": {"SELECT"},
-		"audit":        {"SELECT"},
-	}
-	operatorRights = readerRights.and(rights{
-		"meta":         {"UPDATE"},
-		"groups":       {"DELETE"},
-		"workers":      {"DELETE"},
-		"endings":      {"INSERT", "UPDATE", "DELETE"},
-		"records":      {"UPDATE", "DELETE"},
-		"lanes":        {"UPDATE", "DELETE"},
-		"pauses":       {"INSERT", "UPDATE", "DELETE"},
-		"joins":        {"UPDATE"},
-		"join_members": {"UPDATE"},
-		"audit":        {"INSERT", "UPDATE"},
-	})
-)
-
-// rights of a role, for each table.
+// rights of a role, for each object as a GRANT names it.
 type rights map[string][]string
 
 func (r rights) and(more rights) rights {
@@ -97,16 +37,27 @@ func (r rights) grant(t *testing.T, admin *pgxpool.Pool, role string) {
 	t.Helper()
 	execute(t, admin, "GRANT USAGE ON SCHEMA outmill TO "+role)
 	for table, allowed := range r {
-		execute(t, admin, "GRANT "+strings.Join(allowed, ", ")+" ON "+qualified(table)+" TO "+role)
+		execute(t, admin, "GRANT "+strings.Join(allowed, ", ")+" ON "+table+" TO "+role)
 	}
 }
 
-// qualified returns the name of a table of the schema or, if the name says so, of a sequence.
-func qualified(table string) string {
-	if sequence, is := strings.CutPrefix(table, "SEQUENCE "); is {
-		return "SEQUENCE outmill." + sequence
+var (
+	grantLine = regexp.MustCompile(`(?m)^-- GRANT (.+) ON (FUNCTION |SEQUENCE |SCHEMA |)(.+) TO (.+)$`)
+	privilege = regexp.MustCompile(`[A-Z]+(?: \([^)]*\))?`)
+)
+
+// rightsOf are those that the statements of the schema name for a role, apart from USAGE of the schema.
+func rightsOf(store *postgres.Store, role string) rights {
+	found := rights{}
+	for _, line := range grantLine.FindAllStringSubmatch(strings.Join(store.Statements(), "\n"), -1) {
+		if !slices.Contains(strings.Split(line[4], ", "), role) || line[2] == "SCHEMA " {
+			continue
+		}
+		for _, object := range strings.Split(line[3], ", ") {
+			found[line[2]+object] = append(found[line[2]+object], privilege.FindAllString(line[1], -1)...)
+		}
 	}
-	return "outmill." + table
+	return found
 }
 
 // newRole creates a role that may only log in, and returns the database's URL for it. The role
@@ -126,11 +77,11 @@ func newRole(t *testing.T, admin *pgxpool.Pool, database string) (role, roleURL 
 }
 
 // ruled returns a database whose schema was created by its superuser.
-func ruled(t *testing.T, lane postgres.Lane) (database string, admin *pgxpool.Pool, store *postgres.Store) {
+func ruled(t *testing.T) (database string, admin *pgxpool.Pool, store *postgres.Store) {
 	t.Helper()
-	database = readyDatabase(t, postgres.Config{Lane: lane})
+	database = readyDatabase(t, postgres.Config{})
 	admin = connect(t, database)
-	store = newStore(t, admin, postgres.Config{Lane: lane, Retain: time.Hour})
+	store = newStore(t, admin, postgres.Config{Retain: time.Hour})
 	require.NoError(t, store.Ensure(t.Context()))
 	return database, admin, store
 }
@@ -140,57 +91,42 @@ func TestStore_Rights(t *testing.T) {
 
 	t.Run("roles need no more than the rights that the documentation names (OBX-123)", func(t *testing.T) {
 		t.Parallel()
-		requireRights(t, postgres.LaneRows, map[string]ruledRole{
-			"publisher":         {publisherRights, usedByPublisher},
-			"starter of joins":  {starterRights, usedByStarter},
-			"worker":            {workerRights, usedByWorker},
-			"finisher of joins": {finisherRights, usedByFinisher},
-			"handler of sagas":  {sagaRights, usedBySagas},
-			"operator":          {operatorRights, usedByOperator},
-			"reader":            {readerRights, usedByReader},
-		})
-	})
-
-	t.Run("functions need a right where it was revoked from everybody", func(t *testing.T) {
-		t.Parallel()
-		database, admin, super := ruled(t, postgres.LaneRows)
-		role, roleURL := newRole(t, admin, database)
-		workerRights.grant(t, admin, role)
-		store := newStore(t, connect(t, roleURL), postgres.Config{})
-		require.NoError(t, usedByWorker(t, store, super))
-		for _, function := range []string{"due", "count_steps", "put_note", "may_come"} {
-			execute(t, admin, "REVOKE EXECUTE ON FUNCTION outmill."+function+" FROM PUBLIC")
-			requireNoRight(t, usedByWorker(t, store, super), "EXECUTE of "+function)
-			execute(t, admin, "GRANT EXECUTE ON FUNCTION outmill."+function+" TO "+role)
-			require.NoError(t, usedByWorker(t, store, super))
-		}
-	})
-
-	t.Run("a reader of the view for people needs select on it and nothing else", func(t *testing.T) {
-		t.Parallel()
-		for _, lane := range bothLanes {
-			t.Run(string(lane), func(t *testing.T) {
+		for name, role := range map[string]ruledRole{
+			"publisher":         {[]string{"publisher"}, usedByPublisher},
+			"starter of joins":  {[]string{"publisher"}, usedByStarter},
+			"worker":            {[]string{"worker"}, usedByWorker},
+			"finisher of joins": {[]string{"worker", "publisher"}, usedByFinisher},
+			"handler of sagas":  {[]string{"worker"}, usedBySagas},
+			"operator":          {[]string{"worker", "reader"}, usedByOperator},
+			"reader":            {[]string{"reader"}, usedByReader},
+		} {
+			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				database, admin, super := ruled(t, lane)
-				require.NoError(t, super.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{}}))
-				require.NoError(t, super.Append(t.Context(), made("orders", "x", 3)...))
-				claimed(t, super, claimOf(outmill.NewOwnerToken(), 2, outmill.OrderNone))
-				role, roleURL := newRole(t, admin, database)
-				rights{"readable": {"SELECT"}}.grant(t, admin, role)
-				db := connect(t, roleURL)
-				require.Equal(t, 2, valueOf[int](t, db, "SELECT count(*) FROM outmill.readable WHERE status = 'leased'"))
-				require.Equal(t, 3, valueOf[int](t, db, "SELECT count(payload) FROM outmill.readable"))
-				_, err := db.Exec(t.Context(), "SELECT 1 FROM outmill.records")
-				require.ErrorContains(t, err, "permission denied")
+				role.require(t)
 			})
 		}
 	})
 
+	t.Run("a reader of the view for people needs the rights of a reader and nothing else", func(t *testing.T) {
+		t.Parallel()
+		database, admin, super := ruled(t)
+		require.NoError(t, super.RegisterGroup(t.Context(), outmill.Registration{Group: readers, Topics: outmill.Topics{}}))
+		require.NoError(t, super.Append(t.Context(), made("orders", "x", 3)...))
+		claimed(t, super, claimOf(outmill.NewOwnerToken(), 2, outmill.OrderNone))
+		role, roleURL := newRole(t, admin, database)
+		rightsOf(super, "reader").grant(t, admin, role)
+		db := connect(t, roleURL)
+		require.Equal(t, 2, valueOf[int](t, db, "SELECT count(*) FROM outmill.readable WHERE status = 'leased'"))
+		require.Equal(t, 3, valueOf[int](t, db, "SELECT count(payload) FROM outmill.readable"))
+		_, err := db.Exec(t.Context(), "DELETE FROM outmill.records")
+		require.ErrorContains(t, err, "permission denied")
+	})
+
 	t.Run("a worker without rights beyond its own is woken", func(t *testing.T) {
 		t.Parallel()
-		database, admin, super := ruled(t, postgres.LaneRows)
+		database, admin, super := ruled(t)
 		role, roleURL := newRole(t, admin, database)
-		workerRights.grant(t, admin, role)
+		rightsOf(super, "worker").grant(t, admin, role)
 		store := newStore(t, connect(t, roleURL), postgres.Config{})
 		told := testenv.Hints(t.Context(), store)
 		// The first notification comes when it begins to listen.
@@ -222,45 +158,35 @@ func TestStore_Rights(t *testing.T) {
 	})
 }
 
-// ruledRole has the rights and the calls of a role.
+// ruledRole has the rights that the schema names for some roles, and makes its calls.
 type ruledRole struct {
-	rights rights
-	use    func(t *testing.T, store, super *postgres.Store) error
+	roles []string
+	use   func(t *testing.T, store, super *postgres.Store) error
 }
 
-// requireRights makes the calls of each role with all its rights, and then with all rights but
-// one.
-func requireRights(t *testing.T, lane postgres.Lane, each map[string]ruledRole) {
+// require makes the calls with those rights only, also where no function is everybody's. That each right is needed, TestRights of the
+// driver holds.
+func (r ruledRole) require(t *testing.T) {
 	t.Helper()
-	for name, c := range each {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			database, admin, super := ruled(t, lane)
-			role, roleURL := newRole(t, admin, database)
-			c.rights.grant(t, admin, role)
-			use := func() error {
-				// The store is new, so that it reads the schema's settings again.
-				store, err := postgres.New(connect(t, roleURL), postgres.Config{Retain: time.Hour}, nil)
-				require.NoError(t, err)
-				defer func() { require.NoError(t, store.Close()) }()
-				return c.use(t, store, super)
-			}
-			require.NoError(t, use())
-			require.NoError(t, use(), "once more")
-			if !testenv.All() {
-				t.Skip(testenv.Shorter("what a role does with all of its rights but one, for each of them"))
-			}
-			for table, allowed := range c.rights {
-				for _, right := range allowed {
-					execute(t, admin, "REVOKE "+right+" ON "+qualified(table)+" FROM "+role)
-					requireNoRight(t, use(), right+" on "+table)
-					execute(t, admin, "GRANT "+right+" ON "+qualified(table)+" TO "+role)
-				}
-			}
-			execute(t, admin, "REVOKE USAGE ON SCHEMA outmill FROM "+role)
-			requireNoRight(t, use(), "USAGE of the schema")
-		})
+	database, admin, super := ruled(t)
+	execute(t, admin, "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA outmill FROM PUBLIC")
+	role, roleURL := newRole(t, admin, database)
+	for _, name := range r.roles {
+		granted := rightsOf(super, name)
+		require.NotEmpty(t, granted)
+		granted.grant(t, admin, role)
 	}
+	use := func() error {
+		// The store is new, so that it reads the schema's settings again.
+		store, err := postgres.New(connect(t, roleURL), postgres.Config{Retain: time.Hour}, nil)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, store.Close()) }()
+		return r.use(t, store, super)
+	}
+	require.NoError(t, use())
+	require.NoError(t, use(), "once more")
+	execute(t, admin, "REVOKE USAGE ON SCHEMA outmill FROM "+role)
+	requireNoRight(t, use(), "USAGE of the schema")
 }
 
 // requireNoRight requires an error that names the documentation of the rights.
@@ -302,9 +228,7 @@ func usedByWorker(t *testing.T, store, super *postgres.Store) error {
 	ctx := t.Context()
 	// There are an expired record, one that was processed long ago, and a key with a held
 	// record.
-	for _, table := range []string{"records", "lanes", "dedup"} {
-		execute(t, super.Pool(), "DELETE FROM outmill."+table)
-	}
+	wipe(t, super.Pool(), "outmill")
 	require.NoError(t, super.Append(ctx, slices.Concat(made("orders", "x", 50), made("orders", "y", 50))...))
 	steps := []func() error{
 		func() error { return store.Ensure(ctx) },
@@ -377,7 +301,7 @@ func workOnSteps(t *testing.T, store, super *postgres.Store) error {
 func workInTx(t *testing.T, store, super *postgres.Store) error {
 	t.Helper()
 	ctx := t.Context()
-	execute(t, super.Pool(), "UPDATE outmill.inbox SET delete_at = statement_timestamp()")
+	execute(t, super.Pool(), "UPDATE outmill.entries SET at = 1 WHERE kind = 'note'")
 	_, steps := startedBy(t, super, 1)
 	found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, steps[0].Topic))
 	if err != nil {

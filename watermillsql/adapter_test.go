@@ -3,7 +3,6 @@ package watermillsql_test
 import (
 	"context"
 	stdsql "database/sql"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -40,24 +39,22 @@ type bench struct {
 	db    *stdsql.DB
 }
 
-// each runs the test on both layouts with both drivers.
+// each runs the test with both drivers.
 func each(t *testing.T, test func(b bench)) {
 	t.Helper()
 	t.Parallel()
-	for _, lane := range []postgres.Lane{postgres.LaneLog, postgres.LaneRows} {
-		for name, driver := range map[string]string{"pgx": "pgx", "lib/pq": "postgres"} {
-			t.Run(fmt.Sprint(lane, " ", name), func(t *testing.T) {
-				t.Parallel()
-				test(newBench(t, lane, driver))
-			})
-		}
+	for name, driver := range map[string]string{"pgx": "pgx", "lib/pq": "postgres"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(newBench(t, driver))
+		})
 	}
 }
 
-func newBench(t *testing.T, lane postgres.Lane, driver string) bench {
+func newBench(t *testing.T, driver string) bench {
 	t.Helper()
 	url := postgrestest.Database(t)
-	store, err := postgres.Open(t.Context(), url, postgres.Config{Lane: lane, EnsureSchema: true}, nil)
+	store, err := postgres.Open(t.Context(), url, postgres.Config{EnsureSchema: true}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	if !strings.Contains(url, "sslmode=") {
@@ -250,7 +247,7 @@ func TestAdapter_Serial(t *testing.T) {
 	})
 
 	t.Run("the publishers log shows neither payload nor metadata", func(t *testing.T) {
-		b := newBench(t, postgres.LaneLog, "pgx")
+		b := newBench(t, "pgx")
 		logger := journal.New()
 		msg := message.NewMessage("m1", []byte("S3CRET"))
 		msg.Metadata.Set("card", "S3CRET")
@@ -261,7 +258,7 @@ func TestAdapter_Serial(t *testing.T) {
 	})
 
 	t.Run("a publisher outside a transaction may initialize its schema which does nothing", func(t *testing.T) {
-		b := newBench(t, postgres.LaneLog, "pgx")
+		b := newBench(t, "pgx")
 		adapter, err := watermillsql.New(postgres.Config{})
 		require.NoError(t, err)
 		pub, err := sql.NewPublisher(b.db, sql.PublisherConfig{SchemaAdapter: adapter, AutoInitializeSchema: true}, nil)

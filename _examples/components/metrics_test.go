@@ -47,13 +47,11 @@ func onSQLite(t *testing.T) outmill.Store {
 	return store
 }
 
-func onPostgreSQL(lane postgres.Lane) func(t *testing.T) outmill.Store {
-	return func(t *testing.T) outmill.Store {
-		t.Helper()
-		store, err := postgres.Open(t.Context(), postgrestest.Database(t), postgres.Config{Lane: lane}, nil)
-		require.NoError(t, err)
-		return store
-	}
+func onPostgreSQL(t *testing.T) outmill.Store {
+	t.Helper()
+	store, err := postgres.Open(t.Context(), postgrestest.Database(t), postgres.Config{}, nil)
+	require.NoError(t, err)
+	return store
 }
 
 func onMongoDB(t *testing.T) outmill.Store {
@@ -88,11 +86,10 @@ func TestMetrics(t *testing.T) {
 	t.Run("Watermills metrics count what was published and handled under the librarys name", func(t *testing.T) {
 		t.Parallel()
 		for name, open := range map[string]func(t *testing.T) outmill.Store{
-			"SQLite":                onSQLite,
-			"PostgreSQL with a log": onPostgreSQL(postgres.LaneLog),
-			"PostgreSQL with rows":  onPostgreSQL(postgres.LaneRows),
-			"MongoDB":               onMongoDB,
-			"SQL Server":            onSQLServer,
+			"SQLite":     onSQLite,
+			"PostgreSQL": onPostgreSQL,
+			"MongoDB":    onMongoDB,
+			"SQL Server": onSQLServer,
 		} {
 			t.Run("on "+name, func(t *testing.T) {
 				t.Parallel()

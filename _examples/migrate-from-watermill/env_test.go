@@ -193,7 +193,7 @@ func ids(key string, n int) []string {
 	return all
 }
 
-// inOutbox are what was appended, in either lane.
+// inOutbox are what was appended, in the records and in the log.
 const inOutbox = `(SELECT message_id, topic, seq FROM outmill.records UNION ALL SELECT message_id, topic, pos FROM outmill.log) AS r`
 
 // outbox returns the message ids of the outbox in the order of their appends.

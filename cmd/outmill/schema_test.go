@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -218,21 +216,14 @@ func TestSchema(t *testing.T) {
 		}
 	})
 
-	t.Run("the printed steps bring a schema of an older version to the newest", func(t *testing.T) {
+	// No schema has two versions yet. That steps bring an older one to the newest is tested with migrations that only tests have.
+	t.Run("from the newest version there are no steps", func(t *testing.T) {
 		t.Parallel()
 		url := postgrestest.Database(t)
-		db, err := pgxpool.New(t.Context(), url)
-		require.NoError(t, err)
-		defer db.Close()
-		whole, steps := outmillTool(t.Context(), "schema", "print", url), outmillTool(t.Context(), "schema", "print", "--from", "1", url)
+		require.Equal(t, exitOK, outmillTool(t.Context(), "schema", "ensure", url).code)
+		steps := outmillTool(t.Context(), "schema", "print", "--from", "1", url)
 		require.Equal(t, exitOK, steps.code, steps.stderr)
-		older, _, found := strings.Cut(whole.stdout, strings.TrimPrefix(steps.stdout, goose.begin))
-		require.True(t, found)
-		for _, script := range []string{older, steps.stdout} {
-			require.Error(t, works(t.Context(), url))
-			_, err := db.Exec(t.Context(), script, pgx.QueryExecModeSimpleProtocol)
-			require.NoError(t, err)
-		}
+		require.NotContains(t, steps.stdout, "CREATE")
 		requireWorks(t, url)
 	})
 }

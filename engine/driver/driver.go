@@ -127,11 +127,11 @@ type Tx interface {
 
 	// Due returns the lines that may have something to claim, those first whose rows have been due longest.
 	Due(ctx context.Context, ask Topics) ([]Line, error)
-	// LinesOf returns the lines of all rows of a group, by topic and part.
-	LinesOf(ctx context.Context, group string) ([]Line, error)
+	// LinesOf returns the lines of all rows of each group, in the order of the groups, and then by topic and part.
+	LinesOf(ctx context.Context, groups ...string) ([]Line, error)
 	// Pausing returns the different Blockers of a group's notes that are those of pauses.
 	Pausing(ctx context.Context, group string) ([]string, error)
-	// Count counts the rows that each search finds, up to its Limit. The searches are of one line.
+	// Count counts the rows that each search finds, up to its Limit. The searches may be of many lines.
 	Count(ctx context.Context, searches ...Search) ([]Counted, error)
 	// Keys returns the states of keys of a line.
 	Keys(ctx context.Context, line Line, owner string, keys []string) (map[string]KeyState, error)

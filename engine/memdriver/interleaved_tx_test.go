@@ -216,8 +216,8 @@ func (t *itx) Due(ctx context.Context, ask driver.Topics) ([]driver.Line, error)
 	return read(ctx, t, "Due", func() ([]driver.Line, error) { return t.inner.Due(ctx, ask) })
 }
 
-func (t *itx) LinesOf(ctx context.Context, group string) ([]driver.Line, error) {
-	return read(ctx, t, "LinesOf", func() ([]driver.Line, error) { return t.inner.LinesOf(ctx, group) })
+func (t *itx) LinesOf(ctx context.Context, groups ...string) ([]driver.Line, error) {
+	return read(ctx, t, "LinesOf", func() ([]driver.Line, error) { return t.inner.LinesOf(ctx, groups...) })
 }
 
 func (t *itx) Pausing(ctx context.Context, group string) ([]string, error) {

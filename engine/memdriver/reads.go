@@ -319,9 +319,16 @@ func (t *tx) claimable(ask driver.Topics, s *stored) bool {
 	return s.Stage == driver.Ready || s.Stage <= driver.Leased && s.Wake <= t.now
 }
 
-func (t *tx) LinesOf(_ context.Context, group string) ([]driver.Line, error) {
+func (t *tx) LinesOf(_ context.Context, groups ...string) (all []driver.Line, _ error) {
 	lines := slices.SortedFunc(maps.Keys(t.lines), byTopic)
-	return slices.DeleteFunc(lines, func(line driver.Line) bool { return line.Group != group }), nil
+	for _, group := range groups {
+		for _, line := range lines {
+			if line.Group == group {
+				all = append(all, line)
+			}
+		}
+	}
+	return all, nil
 }
 
 func byTopic(a, b driver.Line) int {

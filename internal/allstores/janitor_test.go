@@ -37,8 +37,7 @@ var forgetful = map[string]func(t *testing.T) outmill.Store{
 		require.NoError(t, err)
 		return store
 	},
-	"PostgreSQL with a log": forgetfulPostgreSQL(postgres.LaneLog),
-	"PostgreSQL with rows":  forgetfulPostgreSQL(postgres.LaneRows),
+	"PostgreSQL": forgetfulPostgreSQL,
 	"MongoDB": func(t *testing.T) outmill.Store {
 		db := mongotest.Database(t)
 		config := outmillmongo.Config{
@@ -50,14 +49,12 @@ var forgetful = map[string]func(t *testing.T) outmill.Store{
 	},
 }
 
-func forgetfulPostgreSQL(lane postgres.Lane) func(t *testing.T) outmill.Store {
-	return func(t *testing.T) outmill.Store {
-		pool := postgresPool(t, postgrestest.Database(t))
-		config := postgres.Config{Lane: lane, Retain: instant, RetainJoins: instant, DedupWindow: instant, RetainAudit: instant}
-		store, err := postgres.New(pool, config, nil)
-		require.NoError(t, err)
-		return store
-	}
+func forgetfulPostgreSQL(t *testing.T) outmill.Store {
+	pool := postgresPool(t, postgrestest.Database(t))
+	config := postgres.Config{Retain: instant, RetainJoins: instant, DedupWindow: instant, RetainAudit: instant}
+	store, err := postgres.New(pool, config, nil)
+	require.NoError(t, err)
+	return store
 }
 
 func postgresPool(t *testing.T, url string) *pgxpool.Pool {
@@ -123,6 +120,23 @@ func leftovers(t *testing.T, store outmill.Store) {
 	}
 }
 
+// oneOfEach puts a note, a dedup key and a finished saga in the store, which need not be kept.
+func oneOfEach(t *testing.T, store *postgres.Store) {
+	t.Helper()
+	ctx := t.Context()
+	_, err := store.PutNote(ctx, roles.Note{Consumer: "c", Key: "over", Retention: instant}, 0)
+	require.NoError(t, err)
+	record := &outmill.Record{Topic: "orders", DedupKey: "once"}
+	require.NoError(t, store.Append(ctx, record))
+	_, err = store.Delete(ctx, record.ID)
+	require.NoError(t, err)
+	saga := roles.Saga{Type: "order", Correlation: "over"}
+	require.NoError(t, store.InsertSaga(ctx, &saga, &struct{}{}, roles.SagaOptions{}))
+	saga.Finished = true
+	require.NoError(t, store.UpdateSaga(ctx, &saga, &struct{}{}, roles.SagaOptions{}))
+	require.NoError(t, store.RetainSaga(ctx, &saga, instant, roles.SagaOptions{}))
+}
+
 // audits is how many entries the leftovers have in the audit of the store.
 func audits(store outmill.Store) int {
 	if _, ok := outmill.As[roles.Repairs](store); ok {
@@ -182,19 +196,15 @@ func TestJanitor(t *testing.T) {
 		t.Parallel()
 		url := postgrestest.Database(t)
 		pool := postgresPool(t, url)
-		first, err := postgres.New(pool, postgres.Config{}, nil)
+		first, err := postgres.New(pool, postgres.Config{DedupWindow: instant}, nil)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, first.Close()) })
 		require.NoError(t, first.Ensure(t.Context()))
 		const notes, keys, sagas, batch, fleet = 80_000, 80_000, 40_000, 1000, 10
-		for query, n := range map[string]int{
-			`INSERT INTO outmill.inbox SELECT 'c', i, now() - interval '1 hour' FROM generate_series(1, $1::int) AS i`: notes,
-			`INSERT INTO outmill.dedup SELECT 'orders', i, now() - interval '1 hour', gen_random_uuid()
-				FROM generate_series(1, $1::int) AS i`: keys,
-			`INSERT INTO outmill.sagas SELECT gen_random_uuid(), 'order', i, 1, '{}', true, now(), now(), now() - interval '1 hour'
-				FROM generate_series(1, $1::int) AS i`: sagas,
-		} {
-			_, err := pool.Exec(t.Context(), query, n)
+		oneOfEach(t, first)
+		for kind, n := range map[string]int{"note": notes, "dedup": keys, "saga": sagas} {
+			_, err := pool.Exec(t.Context(), `INSERT INTO outmill.entries (kind, key, at, made_at, value)
+				SELECT kind, key || i, at, made_at, value FROM outmill.entries, generate_series(2, $2::int) AS i WHERE kind = $1`, kind, n)
 			require.NoError(t, err)
 		}
 		var calls counter

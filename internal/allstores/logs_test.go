@@ -50,8 +50,7 @@ var stands = map[string]func(t *testing.T, appends slog.Leveler, log watermill.L
 			return store.InTx(ctx, func(ctx context.Context, _ *sql.Tx) error { return fn(ctx) })
 		}}
 	},
-	"PostgreSQL with rows":  standOnPostgreSQL(postgres.LaneRows),
-	"PostgreSQL with a log": standOnPostgreSQL(postgres.LaneLog),
+	"PostgreSQL": standOnPostgreSQL,
 	"MongoDB": func(t *testing.T, appends slog.Leveler, log watermill.LoggerAdapter) stand {
 		db := mongotest.Database(t)
 		store, err := outmillmongo.New(db.Client(), outmillmongo.Config{Name: "shop", Database: db.Name(), AppendLogLevel: appends}, log)
@@ -70,16 +69,14 @@ var stands = map[string]func(t *testing.T, appends slog.Leveler, log watermill.L
 	},
 }
 
-func standOnPostgreSQL(lane postgres.Lane) func(t *testing.T, appends slog.Leveler, log watermill.LoggerAdapter) stand {
-	return func(t *testing.T, appends slog.Leveler, log watermill.LoggerAdapter) stand {
-		t.Helper()
-		store, err := postgres.Open(t.Context(), postgrestest.Database(t), postgres.Config{Name: "shop", Lane: lane, AppendLogLevel: appends},
-			log)
-		require.NoError(t, err)
-		return stand{store, func(ctx context.Context, fn func(ctx context.Context) error) error {
-			return store.InTx(ctx, func(ctx context.Context, _ pgx.Tx) error { return fn(ctx) })
-		}}
-	}
+func standOnPostgreSQL(t *testing.T, appends slog.Leveler, log watermill.LoggerAdapter) stand {
+	t.Helper()
+	store, err := postgres.Open(t.Context(), postgrestest.Database(t), postgres.Config{Name: "shop", AppendLogLevel: appends},
+		log)
+	require.NoError(t, err)
+	return stand{store, func(ctx context.Context, fn func(ctx context.Context) error) error {
+		return store.InTx(ctx, func(ctx context.Context, _ pgx.Tx) error { return fn(ctx) })
+	}}
 }
 
 func eachStore(t *testing.T, appends slog.Leveler, test func(t *testing.T, s stand, log *journal.Journal)) {

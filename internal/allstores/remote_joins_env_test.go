@@ -43,10 +43,10 @@ var (
 // remotePairs are the providers of home, east and west.
 var remotePairs = map[string][3]string{
 	"SQLite with SQLite":                 {"SQLite", "SQLite", "SQLite"},
-	"SQLite with PostgreSQL":             {"SQLite", "PostgreSQL with rows", "PostgreSQL with a log"},
-	"PostgreSQL with SQLite":             {"PostgreSQL with a log", "SQLite", "PostgreSQL with rows"},
-	"PostgreSQL with MongoDB":            {"PostgreSQL with rows", "MongoDB", "PostgreSQL with a log"},
-	"MongoDB with PostgreSQL and SQLite": {"MongoDB", "PostgreSQL with a log", "SQLite"},
+	"SQLite with PostgreSQL":             {"SQLite", "PostgreSQL", "PostgreSQL"},
+	"PostgreSQL with SQLite":             {"PostgreSQL", "SQLite", "PostgreSQL"},
+	"PostgreSQL with MongoDB":            {"PostgreSQL", "MongoDB", "PostgreSQL"},
+	"MongoDB with PostgreSQL and SQLite": {"MongoDB", "PostgreSQL", "SQLite"},
 }
 
 // fleet has the handlers of joins in a router, and hands them the records one by one, so that

@@ -13,9 +13,9 @@
 // A seed decides the faults and the lengths of the pauses, but not the exact moment
 // at which a fault meets the other processes. The test prints the seed.
 // OUTMILL_CHAOS_SEED repeats a seed. OUTMILL_CHAOS_DURATION sets the duration on each
-// engine; by default it is 2m on PostgreSQL with rows, and 1m on its log, on MongoDB and
-// on SQLite. The test is skipped if neither of the two is set and OUTMILL_TEST_ALL is not
-// 1. With -artifacts the logs of all processes are kept.
+// engine; by default it is 2m on PostgreSQL, and 1m on MongoDB and on SQLite. The test is
+// skipped if neither of the two is set and OUTMILL_TEST_ALL is not 1. With -artifacts the
+// logs of all processes are kept.
 //
 // # What the test checks
 //

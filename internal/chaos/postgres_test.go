@@ -64,19 +64,16 @@ type postgresDatabase struct {
 	sql   *sql.DB
 }
 
-// connectPostgres opens stores whose appends go to one of the two lanes.
-func connectPostgres(lane postgres.Lane) func(context.Context, string, watermill.LoggerAdapter) (database, error) {
-	return func(ctx context.Context, databaseURL string, logger watermill.LoggerAdapter) (database, error) {
-		config, err := pgx.ParseConfig(databaseURL)
-		if err != nil {
-			return nil, err
-		}
-		store, err := postgres.Open(ctx, databaseURL, postgres.Config{Lane: lane}, logger)
-		if err != nil {
-			return nil, err
-		}
-		return postgresDatabase{store, stdlib.OpenDB(*config)}, nil
+func connectPostgres(ctx context.Context, databaseURL string, logger watermill.LoggerAdapter) (database, error) {
+	config, err := pgx.ParseConfig(databaseURL)
+	if err != nil {
+		return nil, err
 	}
+	store, err := postgres.Open(ctx, databaseURL, postgres.Config{}, logger)
+	if err != nil {
+		return nil, err
+	}
+	return postgresDatabase{store, stdlib.OpenDB(*config)}, nil
 }
 
 func (d postgresDatabase) close() error { return errors.Join(d.sql.Close(), d.store.Close()) }

@@ -14,7 +14,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
@@ -40,9 +39,7 @@ type target struct {
 // targets run in this order, one after the other.
 var targets = []target{
 	{name: "postgres", duration: fullDuration, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond,
-		serve: servePostgres, connect: connectPostgres(postgres.LaneRows)},
-	{name: "postgres-log", duration: fullDuration / 2, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond,
-		serve: servePostgres, connect: connectPostgres(postgres.LaneLog)},
+		serve: servePostgres, connect: connectPostgres},
 	{name: "mongo", duration: fullDuration / 2, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond,
 		serve: serveMongo, connect: connectMongo},
 	// A process that is stopped within a transaction keeps all others from writing.

@@ -24,7 +24,7 @@ var OnSQL = Engine[*SQL]{
 		if url == temporaryFile {
 			return openSQLite(ctx)
 		}
-		return openPostgres(ctx, url, postgres.Config{})
+		return openPostgres(ctx, url)
 	},
 }
 
@@ -79,7 +79,7 @@ func openSQLite(ctx context.Context) (*SQL, func(context.Context) error, error) 
 
 // openPostgres makes a schema. The application and the outbox share a pool. An append in a
 // transaction needs only the connection of the transaction.
-func openPostgres(ctx context.Context, url string, config postgres.Config) (*SQL, func(context.Context) error, error) {
+func openPostgres(ctx context.Context, url string) (*SQL, func(context.Context) error, error) {
 	schema, drop, err := openDatabase(ctx, url)
 	if err != nil {
 		return nil, nil, err
@@ -90,22 +90,11 @@ func openPostgres(ctx context.Context, url string, config postgres.Config) (*SQL
 	}
 	db.SetMaxOpenConns(poolSize)
 	db.SetMaxIdleConns(poolSize)
-	config.Schema = schema.Schema
-	store, err := postgres.NewFromDB(db, config, nil)
+	store, err := postgres.NewFromDB(db, postgres.Config{Schema: schema.Schema}, nil)
 	if err != nil {
 		return nil, nil, errors.Join(err, db.Close(), drop(context.WithoutCancel(ctx)))
 	}
 	return (&SQL{DB: db, Dialect: PostgreSQL, Store: store, Path: schema.Schema}).start(ctx, drop)
-}
-
-// OnLane is OnSQL for a lane of PostgreSQL, for tests.
-func OnLane(lane postgres.Lane) Engine[*SQL] {
-	return Engine[*SQL]{
-		Sample: postgresSample,
-		Open: func(ctx context.Context, url string) (*SQL, func(context.Context) error, error) {
-			return openPostgres(ctx, url, postgres.Config{Lane: lane})
-		},
-	}
 }
 
 // start makes the schema of the outbox and the publisher.

@@ -10,10 +10,9 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/_examples/internal/example"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
-	"github.com/outmill/outmill/postgres"
 )
 
-// TestOnSQL tests a program on SQLite and on PostgreSQL, both lanes. See Case.Test.
+// TestOnSQL tests a program on SQLite and on PostgreSQL. See Case.Test.
 func TestOnSQL(t *testing.T, program example.Program[*example.SQL], output string) {
 	t.Helper()
 	eachEngine(t, func(t *testing.T, engine example.Engine[*example.SQL], url string) {
@@ -28,7 +27,7 @@ func TestOnSQL(t *testing.T, program example.Program[*example.SQL], output strin
 	})
 }
 
-// EachSQL runs the test on SQLite and on PostgreSQL, both lanes.
+// EachSQL runs the test on SQLite and on PostgreSQL.
 func EachSQL(t *testing.T, test func(t *testing.T, db *example.SQL)) {
 	t.Helper()
 	eachEngine(t, func(t *testing.T, engine example.Engine[*example.SQL], url string) {
@@ -45,12 +44,10 @@ func eachEngine(t *testing.T, test func(t *testing.T, engine example.Engine[*exa
 		t.Parallel()
 		test(t, example.OnSQL, example.OnSQL.Default)
 	})
-	for _, lane := range []postgres.Lane{postgres.LaneRows, postgres.LaneLog} {
-		t.Run("postgres, "+string(lane), func(t *testing.T) {
-			t.Parallel()
-			test(t, example.OnLane(lane), postgrestest.Database(t))
-		})
-	}
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		test(t, example.OnSQL, postgrestest.Database(t))
+	})
 }
 
 // TxOf is the transaction that the store finds in tx.

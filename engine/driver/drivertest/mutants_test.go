@@ -337,8 +337,8 @@ func (t wrongTx) Due(ctx context.Context, ask driver.Topics) ([]driver.Line, err
 	return found, err
 }
 
-func (t wrongTx) LinesOf(ctx context.Context, group string) ([]driver.Line, error) {
-	found, err := t.Tx.LinesOf(ctx, group)
+func (t wrongTx) LinesOf(ctx context.Context, groups ...string) ([]driver.Line, error) {
+	found, err := t.Tx.LinesOf(ctx, groups...)
 	switch t.fault {
 	case "Page reads the first part", "Pages returns no busy page", "Pages leaves out a row", "Pages returns no states of keys",
 		"Pages returns another page", "Rows reads the first part",

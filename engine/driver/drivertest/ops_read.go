@@ -211,7 +211,7 @@ func (w *walk) due() operation {
 			if err != nil {
 				return nil, err
 			}
-			of, err := t.LinesOf(w.ctx, ask.Group)
+			of, err := t.LinesOf(w.ctx, ask.Group, "")
 			if err != nil {
 				return nil, err
 			}

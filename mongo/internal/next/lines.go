@@ -87,8 +87,19 @@ func (t *tx) dueParts(ask driver.Topics, notes bool) []part {
 	return parts
 }
 
-// LinesOf returns the lines of a group.
-func (t *tx) LinesOf(ctx context.Context, group string) ([]driver.Line, error) {
+// LinesOf returns the lines of groups.
+func (t *tx) LinesOf(ctx context.Context, groups ...string) (all []driver.Line, _ error) {
+	for _, group := range groups {
+		lines, err := t.linesOf(ctx, group)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, lines...)
+	}
+	return all, nil
+}
+
+func (t *tx) linesOf(ctx context.Context, group string) ([]driver.Line, error) {
 	var parts []part
 	for stage := driver.Ready; stage <= driver.Dead; stage++ {
 		parts = append(parts, part{t.d.records, mongo.Pipeline{

@@ -26,11 +26,17 @@ func (t *tx) Due(ctx context.Context, ask driver.Topics) ([]driver.Line, error) 
 	return list(ctx, t, "due", a, lineIn(ask.Group))
 }
 
-// LinesOf returns the lines of a group.
-func (t *tx) LinesOf(ctx context.Context, group string) ([]driver.Line, error) {
-	lines, err := list(ctx, t, "lines_of", args{"group": group}, lineIn(group))
-	slices.SortFunc(lines, func(a, b driver.Line) int { return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Part, b.Part)) })
-	return lines, err
+// LinesOf returns the lines of groups.
+func (t *tx) LinesOf(ctx context.Context, groups ...string) (all []driver.Line, _ error) {
+	for _, group := range groups {
+		lines, err := list(ctx, t, "lines_of", args{"group": group}, lineIn(group))
+		if err != nil {
+			return nil, err
+		}
+		slices.SortFunc(lines, func(a, b driver.Line) int { return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Part, b.Part)) })
+		all = append(all, lines...)
+	}
+	return all, nil
 }
 
 // Pausing returns the blockers of a group that are pauses.

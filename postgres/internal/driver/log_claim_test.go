@@ -1,0 +1,310 @@
+package driver_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine"
+	contract "github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
+	"github.com/outmill/outmill/postgres/internal/driver"
+	"github.com/outmill/outmill/roles"
+	"github.com/outmill/outmill/storetest"
+)
+
+// byPages hides that the driver is a contract.Taker.
+type byPages struct{ *driver.Driver }
+
+// Take has another signature.
+func (byPages) Take() {}
+
+var _ contract.DB = byPages{}
+
+// A store whose claims all go by pages keeps each sentence, too.
+func TestConformance_LogByPages_Variant(t *testing.T) {
+	t.Parallel()
+	testenv.Unraced(t, "the whole suite again, without claims of their own")
+	_, takes := any(byPages{}).(contract.Taker)
+	require.False(t, takes)
+	s := &suite{t: t, config: connect(t, postgrestest.Database(t), 40, nil).Config(), log: true, pages: true}
+	storetest.Run(t, s.engine())
+}
+
+// taking counts the claims of their own, and those that were refused.
+type taking struct {
+	*driver.Driver
+	taken, refused int
+}
+
+func (d *taking) Take(ctx context.Context, take contract.Take) ([]contract.Taken, bool, error) {
+	rows, taken, err := d.Driver.Take(ctx, take)
+	if taken {
+		d.taken++
+	} else {
+		d.refused++
+	}
+	return rows, taken, err
+}
+
+// takingWorld is a topic of a store.
+type takingWorld struct {
+	*testing.T
+	logged
+	counts *taking
+	topic  string
+	owner  outmill.OwnerToken
+	change func(*outmill.ClaimRequest)
+	// open is a transaction that has appended.
+	open pgx.Tx
+}
+
+func (w *takingWorld) append(key string, change ...func(r *outmill.Record)) *outmill.Record {
+	w.Helper()
+	r := &outmill.Record{Topic: w.topic, Key: key, Payload: []byte("payload of " + key)}
+	for _, c := range change {
+		c(r)
+	}
+	require.NoError(w, w.Append(w.Context(), r))
+	return r
+}
+
+func (w *takingWorld) claim(change ...func(*outmill.ClaimRequest)) []*outmill.Record {
+	w.Helper()
+	req := outmill.ClaimRequest{
+		Owner: w.owner, Worker: "worker", Group: "readers", Topics: outmill.Topics{Include: []string{w.topic}}, Limit: 10, Lease: time.Hour,
+		Order: outmill.OrderKey,
+	}
+	for _, c := range append(change, w.change) {
+		if c != nil {
+			c(&req)
+		}
+	}
+	got, err := w.Claim(w.Context(), req)
+	require.NoError(w, err)
+	return got
+}
+
+// keys claims, and returns the keys of what it has got.
+func (w *takingWorld) keys(change ...func(*outmill.ClaimRequest)) []string {
+	w.Helper()
+	keys := []string{}
+	for _, r := range w.claim(change...) {
+		keys = append(keys, r.Key)
+	}
+	return keys
+}
+
+func another(req *outmill.ClaimRequest) { req.Owner = outmill.NewOwnerToken() }
+
+func openTaking(t *testing.T) (logged, *taking) {
+	t.Helper()
+	s := openLogged(t)
+	d := &taking{Driver: s.driver}
+	s.Engine = engine.New(d, engine.Config{})
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "readers"}))
+	return s, d
+}
+
+// takingCases say what a topic has, what a claim of it gives, and whether it is one of its own.
+var takingCases = map[string]struct {
+	given  func(w *takingWorld)
+	change func(*outmill.ClaimRequest)
+	want   []string
+	taken  bool
+}{
+	"rows of the log": {func(w *takingWorld) { w.append("b"); w.append("a"); w.append("") }, nil, []string{"b", "a", ""}, true},
+	"rows of the log, in the order of the topic": {func(w *takingWorld) { w.append("b"); w.append("a") },
+		func(r *outmill.ClaimRequest) { r.Order = outmill.OrderTopic }, []string{"b", "a"}, true},
+	"rows of the log, without an order": {func(w *takingWorld) { w.append("b"); w.append("a"); w.append("") },
+		unordered, []string{"b", "a", ""}, true},
+	"another owner has the key, without an order": {func(w *takingWorld) { w.append("a"); w.claim(another); w.append("a") },
+		unordered, []string{"a"}, true},
+	"a retry waits, without an order": {func(w *takingWorld) {
+		w.append("a")
+		got := w.claim()
+		require.NoError(w, w.Abandon(w.Context(), []outmill.Settlement{{Lease: got[0].Lease(), Delay: time.Hour}}))
+		w.append("a")
+	}, unordered, []string{"a"}, true},
+	"a retry is due, without an order": {func(w *takingWorld) {
+		w.append("a")
+		got := w.claim()
+		require.NoError(w, w.Abandon(w.Context(), []outmill.Settlement{{Lease: got[0].Lease()}}))
+		w.append("b")
+	}, unordered, []string{"a", "b"}, false},
+	"a lease has ended, without an order": {func(w *takingWorld) {
+		w.append("a")
+		w.claim(func(r *outmill.ClaimRequest) { r.Lease = time.Microsecond })
+		w.append("b")
+	}, unordered, []string{"a", "b"}, false},
+	"a record is held, without an order": {func(w *takingWorld) {
+		w.append("a")
+		w.claim(another)
+		w.append("a")
+		w.claim(func(r *outmill.ClaimRequest) { r.Order = outmill.OrderKey })
+	}, unordered, []string{"a"}, false},
+	"nothing": {func(w *takingWorld) {
+		w.append("a")
+		require.NoError(w, w.Ack(w.Context(), "worker", leasesOf(w.claim())))
+	}, nil, []string{}, true},
+	"another owner has another key": {func(w *takingWorld) { w.append("a"); w.claim(another); w.append("b") }, nil, []string{"b"}, true},
+	"another owner has the key": {func(w *takingWorld) {
+		w.append("a")
+		w.claim(another)
+		w.append("a")
+		w.append("b")
+	}, nil, []string{"b"}, false},
+	"another owner has had the key": {func(w *takingWorld) {
+		w.append("a")
+		w.append("b")
+		got := w.claim(another)
+		require.NoError(w, w.Ack(w.Context(), "worker", leasesOf(got)[:1]))
+		w.append("a")
+	}, nil, []string{"a"}, true},
+	"the same owner has the key": {func(w *takingWorld) { w.append("a"); w.claim(); w.append("a") }, nil, []string{"a"}, true},
+	"another owner has the topic": {func(w *takingWorld) { w.append("a"); w.claim(another); w.append("b") },
+		func(r *outmill.ClaimRequest) { r.Order = outmill.OrderTopic }, []string{}, false},
+	"a lease has ended": {func(w *takingWorld) {
+		w.append("a")
+		w.claim(func(r *outmill.ClaimRequest) { r.Lease = time.Microsecond })
+		w.append("a")
+	}, nil, []string{"a", "a"}, false},
+	"a retry waits": {func(w *takingWorld) {
+		w.append("a")
+		got := w.claim()
+		require.NoError(w, w.Abandon(w.Context(), []outmill.Settlement{{Lease: got[0].Lease(), Delay: time.Hour}}))
+		w.append("a")
+		w.append("b")
+	}, nil, []string{"b"}, false},
+	"a retry of another key waits": {func(w *takingWorld) {
+		w.append("a")
+		got := w.claim()
+		require.NoError(w, w.Abandon(w.Context(), []outmill.Settlement{{Lease: got[0].Lease(), Delay: time.Hour}}))
+		w.append("b")
+	}, nil, []string{"b"}, true},
+	"a retry waits of a record without a key": {func(w *takingWorld) {
+		w.append("")
+		got := w.claim()
+		require.NoError(w, w.Abandon(w.Context(), []outmill.Settlement{{Lease: got[0].Lease(), Delay: time.Hour}}))
+		w.append("")
+	}, nil, []string{""}, true},
+	"a retry is due": {func(w *takingWorld) {
+		w.append("a")
+		got := w.claim()
+		require.NoError(w, w.Abandon(w.Context(), []outmill.Settlement{{Lease: got[0].Lease()}}))
+		w.append("b")
+	}, nil, []string{"a", "b"}, false},
+	"a retry waits, and the order is that of the topic": {func(w *takingWorld) {
+		w.append("a")
+		got := w.claim()
+		require.NoError(w, w.Abandon(w.Context(), []outmill.Settlement{{Lease: got[0].Lease(), Delay: time.Hour}}))
+		w.append("b")
+	}, func(r *outmill.ClaimRequest) { r.Order = outmill.OrderTopic }, []string{}, false},
+	"another key is parked": {func(w *takingWorld) { w.parks(); w.append("b") }, parking, []string{"b"}, true},
+	"a record is ready": {func(w *takingWorld) {
+		w.append("a", func(r *outmill.Record) { r.ID = outmill.NewWorkItemID() })
+		w.append("b")
+	}, nil, []string{"a", "b"}, false},
+	"a record is due much later": {func(w *takingWorld) {
+		w.append("a", func(r *outmill.Record) { r.Delay = time.Hour })
+		w.append("a")
+	}, nil, []string{"a"}, true},
+	"a row is deleted": {func(w *takingWorld) {
+		r := w.append("a")
+		w.append("b")
+		_, err := w.Delete(w.Context(), w.first(r))
+		require.NoError(w, err)
+	}, nil, []string{"b"}, false},
+	"the key is parked": {func(w *takingWorld) { w.parks(); w.append("a"); w.append("b") }, parking, []string{"b"}, false},
+	"the key is parked, and the claim does not park": {func(w *takingWorld) { w.parks(); w.append("a") }, nil, []string{"a"}, true},
+	"the topic is paused": {func(w *takingWorld) {
+		w.append("a")
+		require.NoError(w, w.Pause(w.Context(), roles.PauseScope{Topic: w.topic}, "me", "a reason"))
+	}, nil, []string{}, false},
+	"another topic is paused": {func(w *takingWorld) {
+		w.append("a")
+		require.NoError(w, w.Pause(w.Context(), roles.PauseScope{Topic: "no " + w.topic}, "me", "a reason"))
+	}, nil, []string{"a"}, true},
+	"a row is larger than what a claim reads before its lease is stored": {func(w *takingWorld) {
+		w.append("a", func(r *outmill.Record) { r.Payload = make([]byte, 1<<20) })
+		w.append("b")
+	}, nil, []string{"a", "b"}, false},
+	"the rows are larger than the claim may take": {func(w *takingWorld) { w.append("a"); w.append("b") },
+		func(r *outmill.ClaimRequest) { r.MaxBytes = 100 }, []string{"a"}, false},
+	"a row is larger than the publisher takes": {func(w *takingWorld) {
+		w.append("a", func(r *outmill.Record) { r.Payload = make([]byte, 20_000) })
+		w.append("b")
+	}, func(r *outmill.ClaimRequest) { r.MaxRecord = 1000 }, []string{"b"}, false},
+	"metadata that cannot be decoded": {func(w *takingWorld) {
+		w.append("a", func(r *outmill.Record) { r.Metadata = map[string]string{"broken": "later"} })
+		for n := range 3 {
+			_, err := w.db.Exec(w.Context(), fmt.Sprintf(`UPDATE outmill.log_%d SET metadata = '[]' WHERE topic = $1`, n), w.topic)
+			require.NoError(w, err)
+		}
+		w.append("b")
+	}, nil, []string{"b"}, true},
+	"a row of a transaction that was open when a later one was claimed": {func(w *takingWorld) {
+		tx, err := w.db.Begin(w.Context())
+		require.NoError(w, err)
+		require.NoError(w, w.Append(w.driver.WithTx(w.Context(), tx), &outmill.Record{Topic: w.topic, Key: "a"}))
+		w.append("b")
+		require.Equal(w, []string{"b"}, w.keys())
+		w.append("c")
+		require.NoError(w, tx.Commit(w.Context()))
+	}, nil, []string{"a", "c"}, false},
+}
+
+func unordered(r *outmill.ClaimRequest) { r.Order = outmill.OrderNone }
+
+func parking(r *outmill.ClaimRequest) { r.KeyPolicy = outmill.KeyPark }
+
+// parks has the key a parked.
+func (w *takingWorld) parks() {
+	w.append("a")
+	got := w.claim()
+	require.NoError(w, w.Engine.Fail(w.Context(), []outmill.Settlement{{Lease: got[0].Lease(), Err: "an error", Park: true}}))
+}
+
+// first is the id of the record of the group.
+func (w *takingWorld) first(r *outmill.Record) outmill.WorkItemID {
+	list, err := w.List(w.Context(), outmill.ListQuery{Group: "readers", MessageID: r.MessageID, Limit: 10})
+	require.NoError(w, err)
+	require.Len(w, list, 1)
+	return list[0].ID
+}
+
+func leasesOf(records []*outmill.Record) []outmill.Lease {
+	leases := make([]outmill.Lease, len(records))
+	for i, r := range records {
+		leases[i] = r.Lease()
+	}
+	return leases
+}
+
+// A claim is one of its own exactly if the topic has nothing that needs a page, and then too it gives what it should.
+func TestTake_IsTakenWhereNothingElseDecides(t *testing.T) {
+	t.Parallel()
+	s, counts := openTaking(t)
+	for name, c := range takingCases {
+		t.Run(name, func(t *testing.T) {
+			w := &takingWorld{T: t, logged: s, counts: counts, topic: name, owner: outmill.NewOwnerToken()}
+			c.given(w)
+			s.driver.ForgetRefusals()
+			before := *counts
+			require.Equal(t, c.want, w.keys(c.change))
+			if taken, refused := counts.taken-before.taken, counts.refused-before.refused; c.taken {
+				require.Positive(t, taken)
+				require.Zero(t, refused)
+			} else {
+				require.Zero(t, taken)
+			}
+		})
+	}
+}

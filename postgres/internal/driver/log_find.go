@@ -1,0 +1,331 @@
+package driver
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+)
+
+// idsBehind are the first and the last id that begin as the id: the row and its copies.
+func idsBehind(id outmill.WorkItemID) (low, high outmill.WorkItemID) {
+	low, high = id, id
+	for i := 8; i < len(id); i++ {
+		low[i], high[i] = 0, 0xff
+	}
+	return low, high
+}
+
+// addPlaces queues the states of rows, and adds those that are not read or in work to found. line is a chain as it is now.
+func (t *tx) addPlaces(h *logHistory, l *logLine, places []int64, found func(r driver.Row)) {
+	if len(places) == 0 {
+		return
+	}
+	line := driver.LineOf(l.group, l.topic)
+	works, chains := line, h.chains(line.Topic)
+	works.Group = chains.worker(l.chain)
+	_, held := chains.holder(l.chain)
+	batches := map[int64]*workBatch{}
+	var r logRow
+	var b workBatch
+	var ordinal int
+	t.add("log_places", []any{l.topic, l.chain, l.begin.pos, l.begin.seen, numbersOf(places, itself)}, func(scan scan) error {
+		err := scan(append(r.columns(), b.columns(&ordinal)...)...)
+		if err != nil {
+			return err
+		}
+		if b.n >= 0 {
+			found(t.inWork(l, works, r, b, ordinal, batches))
+			return nil
+		}
+		if !held {
+			return nil
+		}
+		row := l.row(line, &r)
+		if known, ok := t.log.refs[row.ID]; !ok || known.page == nil {
+			t.log.refs[row.ID] = logRef{line: l, id: row.ID, pos: r.pos}
+		}
+		found(row)
+		return nil
+	})
+}
+
+// logPlaces are places of a chain.
+type logPlaces struct {
+	line   *logLine
+	places []int64
+}
+
+type logPlacesOf []*logPlaces
+
+func (l *logPlacesOf) add(line *logLine, pos int64) {
+	for _, known := range *l {
+		if known.line.topic == line.topic && known.line.chain == line.chain {
+			known.places = append(known.places, pos)
+			return
+		}
+	}
+	*l = append(*l, &logPlaces{line, []int64{pos}})
+}
+
+// addRemembered queues the states of those rows of which the process knows where they are.
+func (t *tx) addRemembered(ids []outmill.WorkItemID, found func(r driver.Row)) {
+	h := t.log.history
+	var all logPlacesOf
+	refs := t.d.log.remembered(ids)
+	for _, ref := range refs {
+		all.add(h.line(driver.LineOf("", ref.line.topic), ref.line.chain), ref.pos)
+	}
+	for _, l := range all {
+		t.addPlaces(h, l.line, l.places, found)
+	}
+}
+
+// findInLog adds the rows of the log that have the ids, in two round trips. The id of a row also leads to the row of the chain that waits
+// instead of its own: others are the ids of such rows.
+func (t *tx) findInLog(ctx context.Context, ids []outmill.WorkItemID, found func(r driver.Row)) (others []outmill.WorkItemID, err error) {
+	h, err := t.history(ctx)
+	if err != nil {
+		return nil, err
+	}
+	wanted := map[outmill.WorkItemID][]outmill.WorkItemID{}
+	var lows, highs []outmill.WorkItemID
+	for _, id := range ids {
+		low, high := idsBehind(id)
+		if wanted[low] == nil {
+			lows, highs = append(lows, low), append(highs, high)
+		}
+		wanted[low] = append(wanted[low], id)
+	}
+	var all logPlacesOf
+	t.add("log_find", []any{idsOf(lows, itself), idsOf(highs, itself)}, func(scan scan) error {
+		var topic string
+		var pos, event int64
+		var row outmill.WorkItemID
+		if err := scan(&topic, &pos, (*[16]byte)(&row), &event); err != nil {
+			return err
+		}
+		low, _ := idsBehind(row)
+		for _, id := range wanted[low] {
+			for i, l := range h.of(driver.LineOf("", topic), row, event, id) {
+				if all.add(l, pos); i > 0 {
+					others = append(others, l.masks.id(l.chain, row, event))
+				}
+			}
+		}
+		return nil
+	})
+	if err := t.flush(ctx); err != nil {
+		return nil, err
+	}
+	for _, l := range all {
+		t.addPlaces(h, l.line, l.places, found)
+	}
+	return others, t.flush(ctx)
+}
+
+// alsoInLog adds the rows of the log to those of the records. A row may have moved to the records between the two searches.
+func (t *tx) alsoInLog(ctx context.Context, ids []outmill.WorkItemID, records []driver.Row, logged *[]driver.Row) ([]driver.Row, error) {
+	found := byIDs(records)
+	rows := slices.Clone(records)
+	add := func(list []driver.Row) {
+		for _, r := range list {
+			if !found[r.ID] {
+				found[r.ID] = true
+				rows = append(rows, r)
+			}
+		}
+	}
+	for id := range found {
+		delete(t.log.refs, id)
+	}
+	add(*logged)
+	missing := func() []outmill.WorkItemID {
+		return slices.DeleteFunc(once(ids), func(id outmill.WorkItemID) bool { return found[id] })
+	}
+	left := missing()
+	if len(left) == 0 {
+		return rows, nil
+	}
+	var more []driver.Row
+	others, err := t.findInLog(ctx, left, func(r driver.Row) { more = append(more, r) })
+	if err != nil {
+		return nil, err
+	}
+	add(more)
+	if left = missing(); len(left) == 0 {
+		return rows, nil
+	}
+	moved := t.collectRows("find", []any{idsOf(append(left, others...), itself)}, true)
+	if err := t.flush(ctx); err != nil {
+		return nil, err
+	}
+	for _, r := range *moved {
+		delete(t.log.refs, r.ID)
+	}
+	add(*moved)
+	return rows, nil
+}
+
+func byIDs(rows []driver.Row) map[outmill.WorkItemID]bool {
+	ids := make(map[outmill.WorkItemID]bool, len(rows))
+	for _, r := range rows {
+		ids[r.ID] = true
+	}
+	return ids
+}
+
+// toRecord moves a row of the log to the records, and reports whether there was one.
+func (t *tx) toRecord(ctx context.Context, id outmill.WorkItemID) (moved bool, err error) {
+	var found []driver.Row
+	if _, err := t.findInLog(ctx, []outmill.WorkItemID{id}, func(r driver.Row) { found = append(found, r) }); err != nil {
+		return false, err
+	}
+	for _, r := range found {
+		if r.ID == id {
+			t.moveRow(r)
+			moved = true
+		}
+	}
+	if !moved {
+		return false, nil
+	}
+	return true, t.flush(ctx)
+}
+
+// moveRow queues the move of a row that the transaction has read in the log.
+func (t *tx) moveRow(r driver.Row) {
+	ref := t.log.refs[r.ID]
+	l := logChanges{writing: &writing{t: t, done: &driver.Applied{}}}
+	t.lockTables()
+	if ref.batch != nil {
+		l.move(ref, []logRef{ref}, []driver.Change{{Was: r}})
+		return
+	}
+	l.skip(ref.line, []logRef{ref}, true)
+	delete(t.log.refs, r.ID)
+}
+
+// afterInLog returns rows of the log behind an id, by id. It looks at the log until it has found enough: what is settled stays there
+// until its segment goes.
+func (t *tx) afterInLog(ctx context.Context, id outmill.WorkItemID, limit int) ([]driver.Row, error) {
+	h, err := t.history(ctx)
+	if err != nil {
+		return nil, err
+	}
+	low, _ := idsBehind(id)
+	var found []driver.Row
+	for look := max(limit, leastLooked); ; look = min(4*look, mostLooked) {
+		var all logPlacesOf
+		last, n := low, 0
+		t.add("log_after", []any{low.String(), look}, func(scan scan) error {
+			var topic string
+			var pos int64
+			if err := scan(&topic, &pos, (*[16]byte)(&last)); err != nil {
+				return err
+			}
+			n++
+			line := driver.LineOf("", topic)
+			for _, chain := range h.chains(line.Topic).known {
+				all.add(h.line(line, chain), pos)
+			}
+			return nil
+		})
+		if err := t.flush(ctx); err != nil {
+			return nil, err
+		}
+		end, _ := idsBehind(last)
+		for _, l := range all {
+			t.addPlaces(h, l.line, l.places, func(r driver.Row) {
+				// Of the last id there may be more copies.
+				if bytes.Compare(r.ID[:], id[:]) > 0 && (n < look || bytes.Compare(r.ID[:], end[:]) < 0) {
+					found = append(found, r)
+				}
+			})
+		}
+		if err := t.flush(ctx); err != nil {
+			return nil, err
+		}
+		if n < look || len(found) >= limit {
+			slices.SortFunc(found, func(a, b driver.Row) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+			return found[:min(len(found), limit)], nil
+		}
+		low = end
+	}
+}
+
+// leastLooked and mostLooked are how many rows of the log a search by id looks at in one round.
+const leastLooked, mostLooked = 100, 100_000
+
+// overAllLines returns what the log has for a search over all lines, which has found some of the records.
+func (t *tx) overAllLines(ctx context.Context, s driver.Search, found int) (rows []driver.Row, err error) {
+	switch {
+	case s.By == driver.ByEnded && found < s.Limit:
+		return t.allEnded(ctx, s.Limit-found)
+	case s.By == driver.ByOpen && found == 0:
+		return t.anyOpen(ctx)
+	}
+	return nil, nil
+}
+
+// allEnded returns rows in work whose leases have ended.
+func (t *tx) allEnded(ctx context.Context, limit int) (rows []driver.Row, err error) {
+	h := t.log.history
+	batches := map[int64]*workBatch{}
+	var topic string
+	var chain int64
+	var r logRow
+	var b workBatch
+	var ordinal int
+	t.add("log_all_ended", []any{limit, int64(t.state.Now)}, func(scan scan) error {
+		if err := scan(slices.Concat([]any{&topic, &chain}, r.columns(), b.columns(&ordinal))...); err != nil {
+			return err
+		}
+		line := driver.LineOf("", topic)
+		line.Group = h.chains(line.Topic).worker(chain)
+		rows = append(rows, t.inWork(h.line(line, chain), line, r, b, ordinal, batches))
+		return nil
+	})
+	err = t.flush(ctx)
+	return rows, err
+}
+
+// anyOpen returns a row if the log has one that is not read, or in work. It has nothing but its line.
+func (t *tx) anyOpen(ctx context.Context) (rows []driver.Row, err error) {
+	lines, err := t.logTopics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, line := range lines {
+		for _, c := range t.log.history.all(line) {
+			t.add("log_any", []any{c.topic, c.chain, c.begin.pos, c.begin.seen, c.unread}, func(scan scan) error {
+				has := false
+				err := scan(&has)
+				if has {
+					rows = []driver.Row{{Line: line}}
+				}
+				return err
+			})
+		}
+	}
+	err = t.flush(ctx)
+	return rows, err
+}
+
+// anyChain is a chain of a line. unread says that somebody reads it, or will.
+type anyChain struct {
+	*logLine
+	unread bool
+}
+
+// all are the chains of a line, those that have ended, too: they may have rows in work.
+func (h *logHistory) all(line driver.Line) (all []anyChain) {
+	chains := h.chains(line.Topic)
+	for _, chain := range chains.known {
+		_, unread := chains.holder(chain)
+		all = append(all, anyChain{h.line(line, chain), unread})
+	}
+	return all
+}

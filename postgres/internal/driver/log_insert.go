@@ -1,0 +1,88 @@
+package driver
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+)
+
+// logs reports whether the log can hold the row: it is due at once, and nothing is special about it.
+func logs(r *driver.NewRow) bool {
+	return r.Made && r.Stage == driver.Ready && r.Next == r.Created && r.Expires == 0 &&
+		r.Step.IsZero() && r.WaitsFor.IsZero() && len(r.Record.Joins) == 0
+}
+
+// intoLog returns the rows of an append as those of the log, one for each message; ok is false if one of them is not for the log.
+func (t *tx) intoLog(rows []driver.NewRow) (messages []driver.NewRow, ok bool) {
+	if t.log == nil || slices.ContainsFunc(rows, func(r driver.NewRow) bool { return !r.Copy && !logs(&r) }) {
+		return nil, false
+	}
+	if !slices.ContainsFunc(rows, func(r driver.NewRow) bool { return r.Copy }) {
+		return rows, true
+	}
+	messages = make([]driver.NewRow, 0, len(rows))
+	for i := range rows {
+		if !rows[i].Copy {
+			messages = append(messages, rows[i])
+		}
+	}
+	return messages, true
+}
+
+// logArgs are a list for each column of the log.
+func logArgs(rows []driver.NewRow) []any {
+	text := func(of func(r *driver.NewRow) string) []string { return someTexts(rows, of) }
+	return []any{
+		numbersOf(rows, func(r *driver.NewRow) int64 { return int64(r.Created) }), idsOf(rows, func(r *driver.NewRow) [16]byte { return r.ID }),
+		textsOf(rows, func(r *driver.NewRow) string { return r.Name() }), text(func(r *driver.NewRow) string { return r.Key }),
+		text(messageOf),
+		text(func(r *driver.NewRow) string { return r.Tenant }), text(func(r *driver.NewRow) string { return r.Record.CorrelationID }),
+		text(func(r *driver.NewRow) string { return r.Record.CausationID }), text(func(r *driver.NewRow) string { return r.Record.TraceParent }),
+		text(func(r *driver.NewRow) string { return r.Record.TraceState }), text(func(r *driver.NewRow) string { return r.Record.DedupKey }),
+		textsOf(rows, marked),
+	}
+}
+
+// messageOf is the message id as the log has it: "" is the text of the row's id.
+func messageOf(r *driver.NewRow) string {
+	if len(r.Message) != len(uuid.Nil.String()) {
+		return r.Message
+	}
+	// To parse the one takes no memory, as to write the other would.
+	if id, err := uuid.Parse(r.Message); err == nil && id == uuid.UUID(r.ID) && r.Message == r.ID.String() {
+		return ""
+	}
+	return r.Message
+}
+
+// errInLog says that an id that the user gave leads to a row of the log.
+var errInLog = errors.New("the log has it")
+
+// addOwnIDs queues the search for ids that the users of an append gave. The records have a primary key.
+func (t *tx) addOwnIDs(rows []driver.NewRow) (inLog *bool) {
+	inLog = new(bool)
+	if t.log == nil {
+		return inLog
+	}
+	var lows, highs []outmill.WorkItemID
+	for i := range rows {
+		if !rows[i].Made && !rows[i].Copy {
+			low, high := idsBehind(rows[i].ID)
+			lows, highs = append(lows, low), append(highs, high)
+		}
+	}
+	if len(lows) == 0 {
+		return inLog
+	}
+	t.rides = false // it must not commit before the answer
+	t.add("log_ids", []any{idsOf(lows, itself), idsOf(highs, itself)}, func(scan scan) error {
+		*inLog = true
+		n := 0
+		return scan(&n)
+	})
+	return inLog
+}

@@ -1,0 +1,382 @@
+package driver
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/engine/driver"
+)
+
+// The kinds of the rows that a page has. See statements/pages.sql.
+const (
+	kindHead = iota
+	kindNote
+	kindHeld
+	kindReady
+	kindKey
+	// kindLogHead is the head of a page of the log, kindLog one of its rows, and kindOther a key that another owner has in work there.
+	kindLogHead
+	kindLog
+	kindOther
+
+	// kindAlone is that of pages.
+	kindAlone = kindNote
+)
+
+// noteKey names a note.
+type noteKey struct {
+	driver.Line
+	name string
+}
+
+// pageRow is a row of a page, in the columns of a record.
+type pageRow struct {
+	rowInto
+	kind, line int64
+	// message and the others are the content of a row of the log, if message is not empty.
+	message, correlation, causation, parent, state, dedup, metadata string
+	payload                                                         []byte
+}
+
+// brought are the targets of the columns that a page of the log has beside those of columns.
+func (p *pageRow) brought() []any {
+	return []any{&p.message, &p.correlation, &p.causation, &p.parent, &p.state, &p.dedup, &p.metadata, &p.payload}
+}
+
+// content is what a page brings of a row of the log.
+func (p *pageRow) content() (c content) {
+	c.Record = &outmill.Record{
+		MessageID: p.message, CorrelationID: p.correlation, CausationID: p.causation, TraceParent: p.parent, TraceState: p.state,
+		DedupKey: p.dedup, Payload: p.payload,
+	}
+	c.set(p.Created, "", p.metadata)
+	return c
+}
+
+// columns are the targets of a page's columns. A page has neither group nor topic, which are those of its line.
+func (p *pageRow) columns() []any {
+	all := p.rowInto.columns()
+	return append([]any{&p.kind, &p.line, all[0], all[1]}, all[4:]...)
+}
+
+// of returns the row of a line.
+func (p *pageRow) of(line driver.Line) driver.Row {
+	p.Broken = ""
+	r := p.row()
+	r.Line = line
+	return r
+}
+
+func (p *pageRow) note(line driver.Line) (n driver.Note, writer int64) {
+	return driver.Note{Line: line, Name: p.Key, Blocker: p.Owner, Head: p.Seq, LookAt: p.Wake, Looks: int(p.attempts)}, int64(p.Created)
+}
+
+func (p *pageRow) key() (key string, state driver.KeyState) {
+	return p.Key, driver.KeyState{Other: p.Owner, Waiting: p.Seq, Held: int64(p.Created), Parked: int64(p.Wake), Due: int64(p.Next)}
+}
+
+// Page returns a page of a line.
+func (t *tx) Page(ctx context.Context, ask driver.Ask) (driver.Page, error) {
+	page := t.first()
+	if page.page == nil || !same(*page.Ask, ask) {
+		if err := t.needsHistory(ctx); err != nil {
+			return driver.Page{}, err
+		}
+		page.page = t.addPage(ask)
+		if err := t.flush(ctx); err != nil {
+			return driver.Page{}, err
+		}
+	}
+	found := page.page()
+	if t.log != nil && t.log.stale {
+		return driver.Page{}, errStale
+	}
+	t.state.Now = max(t.state.Now, found.Now)
+	return found, nil
+}
+
+// addPage queues the lock of the line, the search of what is due, and the page. Each is a statement of its own, so the moment
+// of the page is after the lock. It returns what returns the page.
+func (t *tx) addPage(ask driver.Ask) func() driver.Page {
+	p := &driver.Page{}
+	locked := true
+	chain := t.addPageLocks(ask, &locked)
+	due := func() []driver.Row { return nil }
+	if ask.Due > 0 {
+		due = t.addSearches(ask.Searches())
+	}
+	locks := t.locks
+	t.locks = locks && !ask.Lock
+	defer func() { t.locks = locks }()
+	r := &pageRow{}
+	columns := r.columns()
+	name, args := "page", []any{ask.Group, ask.Name(), ask.Owner, ask.Limit, ask.Free, ask.Keys}
+	var logged *logPage
+	others := map[string]string{}
+	if chain != nil && ask.Keys && !chain.dropping {
+		name, args = logOf+name, append(args, chain.chain, chain.begin.pos, chain.begin.seen, chain.stamp)
+		logged = &logPage{logLine: *chain, stale: true, contents: map[int64]driver.Content{}}
+		if ask.Want == 0 {
+			ask.MaxRows = 0
+		}
+		args, columns = append(args, int(ask.Want), ask.MaxBytes, ask.MaxRows), append(columns, r.brought()...)
+	}
+	t.add(name, args, func(scan scan) error {
+		err := scan(columns...)
+		switch r.kind {
+		case kindHead:
+			p.Now, p.Unrouted = driver.Time(r.Seq), r.Parked || chain != nil && chain.dropping
+		case kindNote:
+			n, writer := r.note(ask.Line)
+			p.Notes = append(p.Notes, n)
+			t.wrote(n, writer)
+		case kindHeld:
+			p.Held = append(p.Held, r.of(ask.Line))
+		case kindReady:
+			p.Ready = append(p.Ready, r.of(ask.Line))
+		case kindKey:
+			addKey(p, r)
+		case kindOther:
+			others[r.Key] = r.Owner
+		default:
+			if logged.add(r.logged()); r.message != "" {
+				logged.contents[r.Seq] = r.content().Content
+			}
+		}
+		return err
+	})
+	return func() driver.Page {
+		if !locked {
+			return driver.Page{Now: p.Now, Busy: true}
+		}
+		p.Due = due()
+		slices.SortStableFunc(p.Notes, func(a, b driver.Note) int { return cmp.Or(cmp.Compare(a.Head, b.Head), cmp.Compare(a.Name, b.Name)) })
+		slices.SortFunc(p.Held, bySeqOf)
+		slices.SortFunc(p.Ready, bySeqOf)
+		if logged != nil {
+			p.Ready = t.merge(ask.Line, logged, p.Ready, ask.Limit, ask.Lock)
+			p.Contents = t.contentsOf(p.Ready)
+			otherKeys(p, others)
+		}
+		return *p
+	}
+}
+
+// logged is a row of the log's page.
+func (p *pageRow) logged() (r *logRow, seen string, fresh bool) {
+	r = &logRow{pos: p.Seq, late: p.Parked, id: p.ID, created: p.Created, key: p.Key, tenant: p.Tenant, size: int(p.size),
+		event: int64(p.Expires)}
+	return r, p.Owner, p.Created != 0 && p.kind == kindLogHead
+}
+
+// addPageLocks queues the locks of the line and of its chain, which it returns.
+func (t *tx) addPageLocks(ask driver.Ask, locked *bool) (chain *logLine) {
+	if t.log != nil && t.log.history != nil {
+		chain = t.log.history.reads(ask.Line)
+	}
+	if !ask.Lock || !t.locks {
+		return chain
+	}
+	numbers := []int64{t.d.names.lockOf("line", ask.Group, ask.Name())}
+	chains := t.chainsToLock(ask.Line, chain)
+	for _, l := range chains {
+		t.lockTables()
+		numbers = append(numbers, l.lock(t.d.names))
+	}
+	switch {
+	case ask.Pass:
+		t.add("try_lock", []any{numbersOf(numbers, itself)}, func(scan scan) error {
+			free := false
+			err := scan(&free)
+			*locked = *locked && free
+			return err
+		})
+	case len(chains) == 0:
+		t.add("lock", []any{numbers[0]}, nil)
+	default:
+		t.add("lock_all", []any{numbersOf(numbers, itself)}, nil)
+	}
+	for i, l := range chains {
+		t.log.locked[numbers[i+1]] = true
+		t.addMoves(l)
+	}
+	return chain
+}
+
+// chainsToLock are the chain that a group reads and those that it has lost, but has still in work: what has ended of these moves, too.
+func (t *tx) chainsToLock(line driver.Line, chain *logLine) []*logLine {
+	if t.log == nil || t.log.history == nil {
+		return nil
+	}
+	chains := t.log.history.works(line)
+	same := func(l *logLine) bool { return l.chain == chain.chain }
+	if chain != nil && !slices.ContainsFunc(chains, same) {
+		chains = append(chains, chain)
+	}
+	slices.SortFunc(chains, func(a, b *logLine) int { return cmp.Compare(a.chain, b.chain) })
+	return chains
+}
+
+func addKey(p *driver.Page, r *pageRow) {
+	if p.Keys == nil {
+		p.Keys = map[string]driver.KeyState{}
+	}
+	key, state := r.key()
+	p.Keys[key] = state
+}
+
+func bySeqOf(a, b driver.Row) int { return cmp.Compare(a.Seq, b.Seq) }
+
+// wrote notes which transaction had written the note that this one has read. See drop_notes.
+func (t *tx) wrote(n driver.Note, writer int64) {
+	if t.writers == nil {
+		t.writers = map[noteKey]int64{}
+	}
+	t.writers[noteKey{n.Line, n.Name}] = writer
+}
+
+// Pages returns a page of each line.
+func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]driver.Page, error) {
+	if err := t.needsHistory(ctx); err != nil {
+		return nil, err
+	}
+	pages, locks := make([]driver.Page, len(lines)), t.locks
+	chains := make([]*logLine, len(lines))
+	for i := range lines {
+		if t.log != nil {
+			chains[i] = t.log.history.reads(lines[i])
+			pages[i].Busy = chains[i] != nil && chains[i].dropping
+		}
+	}
+	t.addPagesLocks(ask, lines, chains, pages)
+	t.locks = locks && !ask.Lock
+	r := &pageRow{}
+	columns := r.columns()
+	lineNames := textsOf(lines, func(l *driver.Line) string { return l.Name() })
+	args := []any{lines[0].Group, lineNames, ask.Owner, ask.Limit, ask.Free, ask.Keys}
+	logged, others := make([]*logPage, len(lines)), make([]map[string]string, len(lines))
+	if t.log != nil {
+		args = append(args, t.addChains(chains, logged)...)
+	}
+	t.add(t.withLog("pages"), args, func(scan scan) error {
+		if err := scan(columns...); err != nil {
+			return err
+		}
+		i := r.line - 1
+		page, line := &pages[i], lines[i]
+		switch r.kind {
+		case kindAlone:
+			page.Busy = true
+		case kindReady:
+			page.Ready = append(page.Ready, r.of(line))
+		case kindKey:
+			addKey(page, r)
+		case kindOther:
+			if others[i] == nil {
+				others[i] = map[string]string{}
+			}
+			others[i][r.Key] = r.Owner
+		default:
+			logged[i].add(r.logged())
+		}
+		return nil
+	})
+	t.locks = locks
+	err := t.flush(ctx)
+	for i := range pages {
+		if pages[i].Busy {
+			pages[i] = driver.Page{Busy: true}
+			continue
+		}
+		slices.SortFunc(pages[i].Ready, bySeqOf)
+		if logged[i] != nil {
+			pages[i].Ready = t.merge(lines[i], logged[i], pages[i].Ready, ask.Limit, true)
+			if ask.Keys {
+				otherKeys(&pages[i], others[i])
+			}
+		}
+	}
+	if err == nil && t.log != nil && t.log.stale {
+		err = errStale
+	}
+	return pages, err
+}
+
+// addPagesLocks tries the locks of the lines and of their chains. Without an order only those of the chains are needed.
+func (t *tx) addPagesLocks(ask driver.Ask, lines []driver.Line, chains []*logLine, pages []driver.Page) {
+	if !t.locks {
+		return
+	}
+	var numbers []int64
+	var of []int
+	add := func(i int, number int64) { numbers, of = append(numbers, number), append(of, i) }
+	for i, l := range lines {
+		if ask.Lock {
+			add(i, t.d.names.lockOf("line", l.Group, l.Name()))
+		}
+		if chains[i] != nil {
+			add(i, chains[i].lock(t.d.names))
+			t.lockTables()
+		}
+	}
+	if len(numbers) == 0 {
+		return
+	}
+	nth := 0
+	t.add("try_lock", []any{numbersOf(numbers, itself)}, func(scan scan) error {
+		free := false
+		err := scan(&free)
+		i := of[nth]
+		pages[i].Busy = pages[i].Busy || !free
+		if t.log != nil && free {
+			t.log.locked[numbers[nth]] = true
+		}
+		nth++
+		return err
+	})
+}
+
+// addChains are the arguments that say which chains the lines have.
+func (t *tx) addChains(chains []*logLine, logged []*logPage) []any {
+	numbers, places, seen := make([]int64, len(chains)), make([]int64, len(chains)), make([]string, len(chains))
+	for i, chain := range chains {
+		numbers[i] = noChain
+		if chain != nil && !chain.dropping {
+			numbers[i], places[i], seen[i] = chain.chain, chain.begin.pos, chain.begin.seen
+			logged[i] = &logPage{logLine: *chain, stale: true}
+		}
+	}
+	return []any{numbersOf(numbers, itself), numbersOf(places, itself), seen, t.log.history.stamp}
+}
+
+// Keys returns the states of keys of a line.
+func (t *tx) Keys(ctx context.Context, line driver.Line, owner string, keys []string) (map[string]driver.KeyState, error) {
+	args := []any{line.Group, line.Name(), owner, keys}
+	p, r := driver.Page{Keys: make(map[string]driver.KeyState, len(keys))}, &pageRow{}
+	columns := r.columns()
+	t.add("key_states", args, func(scan scan) error {
+		err := scan(columns...)
+		addKey(&p, r)
+		return err
+	})
+	err := t.flush(ctx)
+	if err != nil || t.log == nil {
+		return p.Keys, err
+	}
+	others, err := t.logOthers(ctx, line, owner, keys)
+	otherKeys(&p, others)
+	return p.Keys, err
+}
+
+// Whole returns the state of a line.
+func (t *tx) Whole(ctx context.Context, line driver.Line, owner string) (driver.KeyState, error) {
+	state := driver.KeyState{Held: driver.None, Parked: driver.None}
+	t.add("whole", []any{line.Group, line.Name(), owner}, func(scan scan) error { return scan(&state.Other, &state.Waiting, &state.Due) })
+	err := t.flush(ctx)
+	if err == nil && t.log != nil && state.Other == "" {
+		state.Other, err = t.logOwner(ctx, line, owner)
+	}
+	return state, err
+}
