@@ -3,7 +3,6 @@ package storetest
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/outmill/outmill/storetest/internal/suite"
 
@@ -189,7 +188,7 @@ func failedAppendLeavesNothing(e *env) {
 }
 
 func openAppendStallsNothing(e *env) {
-	ctx, cancel := context.WithTimeout(e.Ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(e.Ctx, suite.Soon())
 	defer cancel()
 	quick := &env{e.Under(ctx)}
 	e.Register(group)

@@ -189,7 +189,7 @@ func settlementsCutShort(e *env) {
 		open := len(e.List(outmill.ListQuery{Status: outmill.StatusLeased}))
 		join := e.getJoin(id)
 		return join.CompletedSteps == n-open-failed && join.FailedSteps == failed
-	}, 30*time.Second, 10*time.Millisecond)
+	}, suite.Soon(), 10*time.Millisecond)
 	e.Ack(found...)
 	failed := len(e.List(outmill.ListQuery{Status: outmill.StatusDead}))
 	e.requireCounts(id, n-failed, failed)

@@ -211,7 +211,7 @@ func joinWorkersCutShort(e *env) {
 	})
 	e.Elapse(leaseOf + time.Minute)
 	// A database may still work on a call that was cut short. Until it ends, no claim gets its records.
-	for end := time.Now().Add(30 * time.Second); e.unsettled() > 0 && time.Now().Before(end); {
+	for end := time.Now().Add(suite.Soon()); e.unsettled() > 0 && time.Now().Before(end); {
 		e.Ack(e.ClaimAll()...)
 	}
 	require.Zero(e.T, e.unsettled(), "records")
@@ -356,7 +356,7 @@ func (e *env) settleInGroup(store joinStore, owner outmill.OwnerToken, name stri
 // openTransactionStallsNothing is about stores whose engine lets two
 // transactions write at a time.
 func openTransactionStallsNothing(e *env) {
-	ctx, cancel := context.WithTimeout(e.Ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(e.Ctx, suite.Soon())
 	defer cancel()
 	quick := &env{e.Under(ctx)}
 	id, parent := e.startJoin(9), e.startJoin(2)

@@ -44,6 +44,10 @@ func patience() time.Duration {
 	return 2 * time.Minute
 }
 
+// Soon is how long a test waits for what nothing holds up, or for calls that must not wait. A store that hangs, or that
+// waits for a transaction of the test, needs longer.
+func Soon() time.Duration { return patience() / 4 }
+
 // Options is storetest.Options.
 type Options struct {
 	Retain      time.Duration
