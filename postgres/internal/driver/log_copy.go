@@ -14,7 +14,7 @@ import (
 )
 
 // An append of many rows copies them to the log, in the binary form that this file writes. For each row that costs the process and the
-// server less than an INSERT of lists, and it takes two round trips more.
+// server less than an INSERT of lists, and it takes up to two round trips more.
 
 // copyRows and copySize are from how many rows on, or several rows of how many bytes, an append copies. They are measured.
 const (
@@ -48,13 +48,33 @@ func (t *tx) copies(rows []driver.NewRow) copier {
 	return nil
 }
 
-// copy copies rows to the log: see log_insert for what it checks.
+// copy copies rows to the log.
 func (t *tx) copy(ctx context.Context, to copier, rows []driver.NewRow) error {
 	t.d.log.pace.used.Store(true)
-	same, later, event := false, int64(0), int64(0)
+	c := &copied{rows: rows, event: t.log.event}
+	// What a transaction knows by its first statement alone is of one moment.
+	if t.own != nil || t.trips > 1 {
+		if err := t.checkCopy(ctx, c); err != nil {
+			return err
+		}
+	}
+	c.table = pgx.Identifier{t.d.names.schema, t.d.names.prefix + "log_" + strconv.FormatInt(t.log.segment, 10)}
+	defer c.close()
+	if err := to.copy(ctx, c); err != nil {
+		return err
+	}
+	if t.inserts && t.rides {
+		return t.commit(ctx)
+	}
+	return nil
+}
+
+// checkCopy checks what log_insert checks.
+func (t *tx) checkCopy(ctx context.Context, c *copied) error {
+	same := false
 	t.add("log_check", append(t.checkArgs(), t.log.event), func(scan scan) error {
 		same = true
-		return scan(&later, &event)
+		return scan(&c.later, &c.event)
 	})
 	if t.own != nil {
 		t.add("log_copying", nil, nil)
@@ -65,16 +85,7 @@ func (t *tx) copy(ctx context.Context, to copier, rows []driver.NewRow) error {
 	if !same {
 		return t.stale()
 	}
-	t.state.Now += driver.Time(later)
-	segment := t.d.names.prefix + "log_" + strconv.FormatInt(t.log.segment, 10)
-	c := &copied{table: pgx.Identifier{t.d.names.schema, segment}, rows: rows, later: later, event: event}
-	defer c.close()
-	if err := to.copy(ctx, c); err != nil {
-		return err
-	}
-	if t.inserts && t.rides {
-		return t.commit(ctx)
-	}
+	t.state.Now += driver.Time(c.later)
 	return nil
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/outmill/outmill/engine"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres/internal/driver"
+	"github.com/outmill/outmill/storekit"
 )
 
 // copying are two stores on one database, one of which always copies, and one never does.
@@ -61,6 +62,14 @@ func (o opened) forget(t *testing.T) {
 	t.Helper()
 	execute(t, o.db, "TRUNCATE "+o.schema+".log_0, "+o.schema+".log_1, "+o.schema+".log_2")
 	execute(t, o.db, "DELETE FROM "+o.schema+".entries WHERE kind = 'dedup'")
+}
+
+// another is a store of another process.
+func (o opened) another(t *testing.T) *engine.Engine {
+	t.Helper()
+	e := engine.New(driver.New(driver.PoolOf(o.db), driver.Config{Name: o.schema, Schema: o.schema, Log: true}), engine.Config{})
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	return e
 }
 
 // oddRecords are records with each kind of value, and of each size around that of what is sent at once.
@@ -187,6 +196,57 @@ func TestLogCopy_OfLargeAppends(t *testing.T) {
 		require.Equal(t, c.copies, seen.copies(), name)
 		if c.trips > 0 {
 			require.Len(t, seen.list(), c.trips, name)
+		}
+	}
+}
+
+// A caller's transaction that appends only sends what is around the COPY.
+func TestLogCopy_TripsOfACaller(t *testing.T) {
+	t.Parallel()
+	s := openLogged(t)
+	require.NoError(t, s.Append(t.Context(), made("orders", "a", 1)...))
+	for want, records := range map[int][]*outmill.Record{
+		3: made("orders", "a", 50), 5: append(made("orders", "a", 49), &outmill.Record{Topic: "orders", DedupKey: "once"}),
+	} {
+		require.NoError(t, pgx.BeginFunc(t.Context(), s.db, func(tx pgx.Tx) error {
+			ctx, seen := tapped(t.Context())
+			err := s.Append(s.driver.WithTx(ctx, tx), records...)
+			require.Len(t, seen.list(), want)
+			require.Equal(t, 1, seen.copies())
+			return err
+		}))
+	}
+}
+
+// A group registers between what the append knows and its COPY.
+func TestLogCopy_DuringARegistration(t *testing.T) {
+	t.Parallel()
+	for in, trips := range map[string]int{"its own": 1, "a pgx.Tx": 2} {
+		s := openCopying(t, nil)
+		require.NoError(t, s.copied.Append(t.Context(), made("orders", "a", 1)...))
+		s.copied.forget(t)
+		records := made("orders", "a", 5)
+		ctx, seen := tapped(t.Context())
+		ctx = context.WithValue(ctx, tripKey{}, func() {
+			if len(seen.list()) == trips { // the next one is the COPY
+				require.NoError(t, s.copied.another(t).RegisterGroup(t.Context(), outmill.Registration{Group: "a third"}))
+			}
+		})
+		require.NoError(t, appendsIn(t, s.db)[in](ctx, s.copied, records...), in)
+		for _, group := range []string{"first", "second", "a third"} {
+			got, err := s.copied.Claim(t.Context(), outmill.ClaimRequest{
+				Owner: outmill.NewOwnerToken(), Group: group, Limit: 10, Lease: time.Minute, Order: outmill.OrderKey,
+			})
+			require.NoError(t, err)
+			require.Len(t, got, len(records), "%s: %s", in, group)
+			for i, r := range records {
+				switch group {
+				case r.Group:
+					require.Equal(t, r.ID, got[i].ID, in)
+				case "second":
+					require.Equal(t, storekit.CopyID(r.ID, group), got[i].ID, in)
+				}
+			}
 		}
 	}
 }

@@ -14,6 +14,8 @@ type tx struct {
 	d     *Driver
 	to    sender
 	queue []step
+	// trips is how often it has sent statements.
+	trips int
 	// own is nil in a caller's transaction.
 	own *ownTx
 	// locks says that searches may lock rows.
@@ -60,6 +62,7 @@ func (t *tx) flush(ctx context.Context) error {
 	if t.own != nil && t.own.over {
 		return errOver
 	}
+	t.trips++
 	return t.to.send(ctx, steps)
 }
 
