@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/postgres/internal/conns"
@@ -35,12 +37,14 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 		size += rows[i].Size
 		t.state.Unrouted = t.state.Unrouted || rows[i].Group == "" && t.log == nil
 	}
-	if size >= largeInsert && t.own != nil {
-		t.add("patience", nil, nil)
-	}
 	messages, logged := t.intoLog(rows)
 	if err := t.checkSize(rows, size, logged); err != nil {
 		return err
+	}
+	if size >= largeInsert && t.own != nil {
+		if err := t.bePatient(ctx); err != nil {
+			return err
+		}
 	}
 	t.addNotice(rows)
 	if logged {
@@ -75,6 +79,16 @@ func (t *tx) stale() error {
 		return errGuess
 	}
 	return errStale
+}
+
+// bePatient lets the server wait for a large argument. A pool that sends text sends all of a round trip as one statement, so the server
+// would hear of it too late.
+func (t *tx) bePatient(ctx context.Context) error {
+	t.add("patience", nil, nil)
+	if t.own.conn.Config().DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {
+		return t.flush(ctx)
+	}
+	return nil
 }
 
 // checkSize refuses rows that make a statement which PostgreSQL does not take. To send it would end the connection. all is the size of
