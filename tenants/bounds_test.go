@@ -263,7 +263,7 @@ var asksNothing = map[string]string{
 	"Name":            "reads memory",
 	"Outbox":          "returns the store itself, whose calls are the user's",
 	"OutboxOf":        "returns the store itself, whose calls are the user's",
-	"Refresh":         "asks the discovery; a store is opened within a minute",
+	"Refresh":         "asks the discovery; a store is opened within a minute, or as long as a long call",
 	"ServesTurns":     "reads the members' settings",
 	"Statements":      "reads nothing",
 	"StatementsFrom":  "reads nothing",

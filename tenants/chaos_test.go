@@ -170,7 +170,10 @@ func TestSet_Chaos(t *testing.T) {
 		file, err := sqlite.Open(t.Context(), "file:"+filepath.Join(t.TempDir(), "calm.db"), sqlite.Config{BusyTimeout: soon}, nil)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, file.Close()) })
-		set, err := tenants.New(t.Context(), tenants.Config{Ensure: true, CallTimeout: 2 * time.Second, Discovery: tenants.Static{
+		for _, store := range []outmill.Store{mortal, calm, file} {
+			require.NoError(t, store.Ensure(t.Context()))
+		}
+		set, err := tenants.New(t.Context(), tenants.Config{CallTimeout: 2 * time.Second, Discovery: tenants.Static{
 			{Key: "mortal", Store: mortal}, {Key: "calm", Store: calm}, {Key: "file", Store: file},
 		}}, nil)
 		require.NoError(t, err)
@@ -239,7 +242,7 @@ func TestSet_ComeAndGo_Serial(t *testing.T) {
 			keys = to
 		}
 		set, err := tenants.New(t.Context(), tenants.Config{
-			Ensure: true, Refresh: -1, Linger: -1,
+			Ensure: true, Refresh: -1, Linger: -1, CallTimeout: patient,
 			Discovery: tenants.Func(func(context.Context) ([]tenants.Tenant, error) {
 				mu.Lock()
 				defer mu.Unlock()

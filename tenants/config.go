@@ -65,7 +65,8 @@ type Config struct {
 	// more: see docs/tenants.md. Default false.
 	WithoutRest bool
 	// CallTimeout bounds a claim, an extension of leases, and a call that settles, in one member, and six times
-	// of it bound other calls. Ensure and Transact have no bound, but the contexts of their functions end when
+	// of it bound other calls, and the opening of a store with its schema and registrations, which has a minute at
+	// least. [Set.Ensure] and Transact have no bound, but the contexts of their functions end when
 	// the member is found to hang, which the set asks each CallTimeout. So a member that hangs holds up the
 	// others for no longer. It is then asked in the background, and until it answers all calls fail in it at
 	// once, with storekit.ErrStoreAway. A claim waits for a member for a tenth of CallTimeout at most, and for a hundredth if it
@@ -91,7 +92,8 @@ const (
 	// firstTrouble and maxTrouble bound the pause after a call of a member that failed.
 	firstTrouble = 100 * time.Millisecond
 	maxTrouble   = 30 * time.Second
-	// discoveryTimeout bounds a question to the discovery, openTimeout the opening of a store.
+	// discoveryTimeout bounds a question to the discovery. openTimeout is the least bound of the opening of a store, which
+	// is a long call.
 	discoveryTimeout = 30 * time.Second
 	openTimeout      = time.Minute
 	// maxAsked is the most members that one claim asks.

@@ -143,7 +143,8 @@ func (s *Set) renewList() {
 
 // open opens the store of a tenant and makes it a member.
 func (s *Set) open(ctx context.Context, tenant Tenant) error {
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	// What it takes to make a schema is the database's: a bound that it does not meet once, it never meets.
+	ctx, cancel := context.WithTimeout(ctx, max(openTimeout, s.most(long)))
 	defer cancel()
 	m, err := s.openStore(ctx, tenant)
 	if err == nil {

@@ -365,7 +365,7 @@ func TestQuery(t *testing.T) {
 			INSERT INTO tenants VALUES ('a', ?, 1), ('b', ?, 0)`, "sqlite:"+filepath.Join(dir, "a.db"), "sqlite:"+filepath.Join(dir, "b.db"))
 		require.NoError(t, err)
 		query := tenants.Query{DB: db, SQL: `SELECT key, url FROM tenants WHERE live = ?`, Args: []any{1}}
-		set, err := tenants.New(t.Context(), tenants.Config{Discovery: query, Ensure: true}, nil)
+		set, err := tenants.New(t.Context(), tenants.Config{Discovery: query, Ensure: true, CallTimeout: patient}, nil)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, set.Close()) })
 		awaitOpen(t, set, 1)

@@ -105,7 +105,8 @@ type service struct {
 func serveWard(t *testing.T, members tenants.Static, withInbox, stuck bool) *service {
 	t.Helper()
 	callTimeout, _, _ := lengths()
-	set, err := tenants.New(t.Context(), tenants.Config{Discovery: members, Ensure: true, CallTimeout: callTimeout, Linger: -1}, nil)
+	ensure(t, members)
+	set, err := tenants.New(t.Context(), tenants.Config{Discovery: members, CallTimeout: callTimeout, Linger: -1}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, set.Close()) })
 	awaitOpen(t, set, len(members))
@@ -170,6 +171,20 @@ func serveWard(t *testing.T, members tenants.Static, withInbox, stuck bool) *ser
 		seen.measure()
 	}
 	return s
+}
+
+// ensure makes the schemas of the members that have URLs. A busy machine may need longer than a set has for that.
+func ensure(t *testing.T, members tenants.Static) {
+	t.Helper()
+	for _, m := range members {
+		if m.URL == "" {
+			continue
+		}
+		store, err := outmill.Open(t.Context(), m.URL, nil)
+		require.NoError(t, err)
+		require.NoError(t, store.Ensure(t.Context()))
+		require.NoError(t, store.Close())
+	}
 }
 
 func (s *service) handledAll(n int64) bool {
