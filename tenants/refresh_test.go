@@ -239,6 +239,23 @@ func TestSet_Refresh(t *testing.T) {
 		require.Eventually(t, func() bool { _, err := r.set.Outbox("a"); return err == nil }, soon, tick)
 	})
 
+	t.Run("gives a store six times CallTimeout to open and to make its schema, and a minute at least", func(t *testing.T) {
+		t.Parallel()
+		for callTimeout, most := range map[time.Duration]time.Duration{5 * time.Second: time.Minute, time.Hour: 6 * time.Hour} {
+			w := newTown(t, map[string]string{"a": "mem:a"})
+			began := time.Now()
+			var until time.Time
+			w.set(func(c *tenants.Config) {
+				c.CallTimeout = callTimeout
+				c.Open = func(ctx context.Context, tenant tenants.Tenant) (outmill.Store, error) {
+					until, _ = ctx.Deadline()
+					return w.open(ctx, tenant)
+				}
+			})
+			require.WithinRange(t, until, began.Add(most), time.Now().Add(most))
+		}
+	})
+
 	t.Run("keeps the last answer of a discovery that fails, and shows it", func(t *testing.T) {
 		t.Parallel()
 		w := newTown(t, map[string]string{"a": "mem:a"})
