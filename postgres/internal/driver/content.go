@@ -131,6 +131,9 @@ func (t *tx) checkArgs() []any {
 	return []any{int64(guessed), t.state.Routes, schemaVersion}
 }
 
+// logCheckArgs are the arguments of log_check.
+func (t *tx) logCheckArgs() []any { return append(t.checkArgs(), t.log.event, t.log.segment) }
+
 // addInsert queues the insert. Where the state is guessed, the rows are inserted only if the registrations are the same, and their times
 // become those of the database.
 func (t *tx) addInsert(rows []driver.NewRow, logged bool) (same *bool) {
@@ -143,7 +146,7 @@ func (t *tx) addInsert(rows []driver.NewRow, logged bool) (same *bool) {
 			into, columns, payloads = oneInto, itemsOf(columns), payloadsOf(rows)[0]
 		}
 		name = into + strconv.FormatInt(t.log.segment, 10)
-		args = slices.Concat(args, []any{t.log.event}, columns, []any{payloads})
+		args = slices.Concat(t.logCheckArgs(), columns, []any{payloads})
 	} else {
 		args = append(insertArgs(rows), args...)
 		t.state.Unrouted = t.state.Unrouted || slices.ContainsFunc(rows, func(r driver.NewRow) bool { return r.Group == "" })

@@ -72,7 +72,7 @@ func (t *tx) copy(ctx context.Context, to copier, rows []driver.NewRow) error {
 // checkCopy checks what log_insert checks.
 func (t *tx) checkCopy(ctx context.Context, c *copied) error {
 	same := false
-	t.add("log_check", append(t.checkArgs(), t.log.event), func(scan scan) error {
+	t.add("log_check", t.logCheckArgs(), func(scan scan) error {
 		same = true
 		return scan(&c.later, &c.event)
 	})

@@ -55,7 +55,8 @@ func (o opened) logged(t *testing.T) string {
 	t.Helper()
 	return valueOf[string](t, o.db, `SELECT coalesce(json_agg(row_to_json(r) ORDER BY r.nth)::text, '')
 		FROM (SELECT row_number() OVER (ORDER BY pos) AS nth, xid = max(xid) OVER () AS same, created_at = max(created_at) OVER () AS made,
-		event, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, length(payload), md5(payload) FROM `+o.schema+`.log) AS r`)
+		event, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata,
+		length(payload), md5(payload) FROM `+o.schema+`.log) AS r`)
 }
 
 func (o opened) forget(t *testing.T) {

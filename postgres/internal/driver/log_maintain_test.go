@@ -1,6 +1,7 @@
 package driver_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -92,4 +93,20 @@ func TestLog_StaysSmall(t *testing.T) {
 	require.Zero(t, is.records)
 	require.Less(t, is.size, written/2, "the size of the log")
 	require.Less(t, is.batches, is.claims/2, "batches and their ends")
+}
+
+// A process that only appends does not read the state each time, and nevertheless writes to the segment that the upkeep of another names.
+func TestLog_AppendsFollowTheSegment(t *testing.T) {
+	t.Parallel()
+	for name, rows := range map[string]int{"inserted": 1, "copied": 60} {
+		s := openLogged(t)
+		for n := range 3 {
+			execute(t, s.db, "UPDATE outmill.meta SET segment = $1", n)
+			for range 2 {
+				require.NoError(t, s.Append(t.Context(), made("orders", "a", rows)...))
+			}
+			count := fmt.Sprintf("SELECT count(*) FROM outmill.log_%d", n)
+			require.Equal(t, 2*rows, valueOf[int](t, s.db, count), "%s: segment %d", name, n)
+		}
+	}
 }

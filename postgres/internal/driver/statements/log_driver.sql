@@ -33,10 +33,11 @@ SELECT d.topic, d.first FROM (SELECT u.topic, {p:log_due}(u.topic, u.chain, u.be
 
 -- name: log_check
 -- What an append needs of the registrations of $2, at the time $1 of the process if that is not 0; see insert. $4 is the last event that they
--- know; where they are guessed it is read beside them. The append may have read later registrations than those: then there is no row.
+-- know; where they are guessed it is read beside them. The append may have read later registrations than those: then there is no row. Nor is there
+-- one if appends of today go to another segment than the guessed one, $5, which could not be truncated while a process goes on to append there.
 SELECT CASE WHEN $1::bigint <> 0 THEN {p:now}() - $1::bigint ELSE 0 END AS later,
 	CASE WHEN $1::bigint <> 0 THEN (SELECT last FROM {p:events}) ELSE $4::bigint END AS event FROM {p:meta}
-	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer)
+	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer AND segment = $5::integer)
 
 -- name: log_copying
 -- The server would wait for the rows of a COPY without a limit.
@@ -50,8 +51,8 @@ inserted AS (INSERT INTO {p:log_{segment}} (created_at, id, topic, key, message_
 SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
 	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
 	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
-FROM m CROSS JOIN unnest($5::text::bigint[], $6::text::uuid[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
-	$15::text[], $16::text[], $17::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
+FROM m CROSS JOIN unnest($6::text::bigint[], $7::text::uuid[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[],
+	$16::text[], $17::text[], $18::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
 	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m
 

@@ -284,7 +284,7 @@ SELECT /* outmill log_change_unread */ r FROM "outmill"."log_change_unread"($1::
 -- log_check
 SELECT /* outmill log_check */ CASE WHEN $1::bigint <> 0 THEN "outmill"."now"() - $1::bigint ELSE 0 END AS later,
 	CASE WHEN $1::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
-	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer);
+	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer AND segment = $5::integer);
 
 -- log_content
 SELECT /* outmill log_content */ r.pos, r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''),
@@ -334,84 +334,84 @@ SELECT /* outmill log_ids */ 1 FROM unnest($1::text::uuid[], $2::text::uuid[]) A
 -- log_insert_0
 WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint <> 0 THEN "outmill"."now"() - $1::bigint ELSE 0 END AS later,
 	CASE WHEN $1::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
-	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer)),
+	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer AND segment = $5::integer)),
 inserted AS (INSERT INTO "outmill"."log_0" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
 SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
 	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
 	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
-FROM m CROSS JOIN unnest($5::text::bigint[], $6::text::uuid[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
-	$15::text[], $16::text[], $17::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
+FROM m CROSS JOIN unnest($6::text::bigint[], $7::text::uuid[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[],
+	$16::text[], $17::text[], $18::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
 	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m;
 
 -- log_insert_1
 WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint <> 0 THEN "outmill"."now"() - $1::bigint ELSE 0 END AS later,
 	CASE WHEN $1::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
-	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer)),
+	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer AND segment = $5::integer)),
 inserted AS (INSERT INTO "outmill"."log_1" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
 SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
 	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
 	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
-FROM m CROSS JOIN unnest($5::text::bigint[], $6::text::uuid[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
-	$15::text[], $16::text[], $17::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
+FROM m CROSS JOIN unnest($6::text::bigint[], $7::text::uuid[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[],
+	$16::text[], $17::text[], $18::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
 	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m;
 
 -- log_insert_2
 WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint <> 0 THEN "outmill"."now"() - $1::bigint ELSE 0 END AS later,
 	CASE WHEN $1::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
-	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer)),
+	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer AND segment = $5::integer)),
 inserted AS (INSERT INTO "outmill"."log_2" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
 SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
 	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
 	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
-FROM m CROSS JOIN unnest($5::text::bigint[], $6::text::uuid[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
-	$15::text[], $16::text[], $17::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
+FROM m CROSS JOIN unnest($6::text::bigint[], $7::text::uuid[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[],
+	$16::text[], $17::text[], $18::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
 	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m;
 
 -- log_insert_one_0
 WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint <> 0 THEN "outmill"."now"() - $1::bigint ELSE 0 END AS later,
 	CASE WHEN $1::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
-	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer)),
+	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer AND segment = $5::integer)),
 inserted AS (INSERT INTO "outmill"."log_0" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
 SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
 	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
 	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
-FROM m CROSS JOIN (VALUES ($5::text::bigint, $6::text::uuid, $7::text, $8::text, $9::text, $10::text, $11::text, $12::text, $13::text, $14::text,
-	$15::text, $16::text, $17::bytea, 1)) AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
+FROM m CROSS JOIN (VALUES ($6::text::bigint, $7::text::uuid, $8::text, $9::text, $10::text, $11::text, $12::text, $13::text, $14::text, $15::text,
+	$16::text, $17::text, $18::bytea, 1)) AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
 	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m;
 
 -- log_insert_one_1
 WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint <> 0 THEN "outmill"."now"() - $1::bigint ELSE 0 END AS later,
 	CASE WHEN $1::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
-	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer)),
+	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer AND segment = $5::integer)),
 inserted AS (INSERT INTO "outmill"."log_1" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
 SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
 	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
 	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
-FROM m CROSS JOIN (VALUES ($5::text::bigint, $6::text::uuid, $7::text, $8::text, $9::text, $10::text, $11::text, $12::text, $13::text, $14::text,
-	$15::text, $16::text, $17::bytea, 1)) AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
+FROM m CROSS JOIN (VALUES ($6::text::bigint, $7::text::uuid, $8::text, $9::text, $10::text, $11::text, $12::text, $13::text, $14::text, $15::text,
+	$16::text, $17::text, $18::bytea, 1)) AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
 	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m;
 
 -- log_insert_one_2
 WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint <> 0 THEN "outmill"."now"() - $1::bigint ELSE 0 END AS later,
 	CASE WHEN $1::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
-	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer)),
+	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer AND segment = $5::integer)),
 inserted AS (INSERT INTO "outmill"."log_2" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
 SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
 	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
 	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
-FROM m CROSS JOIN (VALUES ($5::text::bigint, $6::text::uuid, $7::text, $8::text, $9::text, $10::text, $11::text, $12::text, $13::text, $14::text,
-	$15::text, $16::text, $17::bytea, 1)) AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
+FROM m CROSS JOIN (VALUES ($6::text::bigint, $7::text::uuid, $8::text, $9::text, $10::text, $11::text, $12::text, $13::text, $14::text, $15::text,
+	$16::text, $17::text, $18::bytea, 1)) AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
 	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m;
 
