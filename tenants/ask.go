@@ -45,7 +45,8 @@ func (c *catch) begin(l *look, share outmill.ClaimRequest, place int, told chan<
 	if asked || passes || s.life.Closed() || late && !r.mayLeave(q, c.req) {
 		cancel()
 		l.asking--
-		if !asked && r.looks[l.member.name()] == l {
+		// A question that has no answer yet places the look when it has one.
+		if (!asked || l.asking == 0) && r.looks[l.member.name()] == l {
 			r.place(l, false)
 		}
 		return nil

@@ -143,8 +143,15 @@ func TestSet_MaxConnections(t *testing.T) {
 		failures := make(chan error, 2*len(e.keys)+3)
 		for _, key := range e.keys {
 			other := e.other(key)
-			work.Go(func() { failures <- appendTo(ctx, e.set, key, "ours", each) })
-			work.Go(func() { failures <- appendTo(ctx, other, key, "theirs", each) })
+			for by, store := range map[string]outmill.Store{"ours": e.set, "theirs": other} {
+				work.Go(func() {
+					err := appendTo(ctx, store, key, by, each)
+					if failures <- err; err != nil {
+						// What was not written never comes.
+						cancel()
+					}
+				})
+			}
 		}
 		for range 3 {
 			work.Go(func() { failures <- e.drain(ctx, &left, &seen) })

@@ -89,10 +89,24 @@ func (c *catch) err() error {
 	case len(c.taken) > 0 || len(c.errs) < len(c.asked):
 		return nil
 	case len(c.errs) > 0:
-		return joined(c.errs)
+		return joined(c.set.withFailing(c.errs))
 	}
 	return c.set.allFailing()
 }
+
+// withFailing adds the errors of the members that are left out, so that the error does not depend on whose pause has
+// just ended.
+func (s *Set) withFailing(errs map[string]error) map[string]error {
+	for _, m := range s.snapshot() {
+		if err := m.failing(); err != nil && errs[m.name()] == nil && len(errs) < mostNamed {
+			errs[m.name()] = err
+		}
+	}
+	return errs
+}
+
+// mostNamed is how many members an error names, of those that were not asked.
+const mostNamed = 10
 
 // allFailing is the errors of all members where each is left out; nil otherwise.
 func (s *Set) allFailing() error {
@@ -104,7 +118,7 @@ func (s *Set) allFailing() error {
 		if err == nil {
 			return nil
 		}
-		if len(errs) < 10 {
+		if len(errs) < mostNamed {
 			errs[m.name()] = err
 		}
 	}

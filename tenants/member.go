@@ -148,6 +148,13 @@ func (m *member) trouble(now time.Time) error {
 	return nil
 }
 
+// failing returns the error of the last claim or upkeep; nil where it succeeded.
+func (m *member) failing() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.lastErr
+}
+
 // hangs returns the error of a call that took too long, until that is over.
 func (m *member) hangs() error {
 	m.mu.Lock()
