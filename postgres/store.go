@@ -50,7 +50,7 @@ func newStore(on *conns.Conns, config Config, logger watermill.LoggerAdapter) (*
 	config.setDefaults()
 	log := storekit.NewLog(logger, config.Name, config.AppendLogLevel)
 	own := driver.Config{
-		Name: config.Name, Schema: config.Schema, Prefix: config.TablePrefix, Log: true, Logger: log,
+		Name: config.Name, Schema: config.Schema, Prefix: config.TablePrefix, Logger: log,
 		ListenURL: config.ListenURL, NotifyInterval: config.NotifyInterval,
 		TxFromContext: config.TxFromContext, DB: config.DB, IdleInTransaction: config.IdleInTransaction,
 	}

@@ -13,12 +13,10 @@ var _ driver.Acker = (*Driver)(nil)
 
 // Ack deletes rows by their leases in one round trip. See driver.Acker.
 func (d *Driver) Ack(ctx context.Context, leases []outmill.Lease, durable bool) (left []outmill.Lease, err error) {
-	if d.config.Log {
-		if leases, err = d.ackLog(ctx, leases, durable); err != nil || len(leases) == 0 {
-			return nil, err
-		}
-		// What neither the process knows nor the records have, the engine looks for: another process may have claimed it.
+	if leases, err = d.ackLog(ctx, leases, durable); err != nil || len(leases) == 0 {
+		return nil, err
 	}
+	// What neither the process knows nor the records have, the engine looks for: another process may have claimed it.
 	return d.ackRecords(ctx, leases, durable)
 }
 
@@ -36,7 +34,7 @@ func (d *Driver) ackRecords(ctx context.Context, leases []outmill.Lease, durable
 	err = d.repeat(ctx, func(int) error {
 		left = nil
 		return d.alone(ctx, durable, func(t *tx) {
-			t.add(d.withLog("acked_steps"), args, func(scan scan) error {
+			t.add("acked_steps", args, func(scan scan) error {
 				var id outmill.WorkItemID
 				err := scan((*[16]byte)(&id))
 				for _, l := range leases {

@@ -101,9 +101,10 @@ func TestAppendOfTheSchema(t *testing.T) {
 	t.Parallel()
 	both := func(t *testing.T) (appended, sent opened) {
 		t.Helper()
-		_, super := ready(t, false)
+		_, super := ready(t)
 		open := func(schema string) opened {
 			d := driver.New(driver.PoolOf(super.db), driver.Config{Name: schema, Schema: schema})
+			d.RecordsOnly()
 			o := opened{engine.New(d, engine.Config{FairTopics: []string{"fair.*"}}), d, super.db, schema}
 			t.Cleanup(func() { require.NoError(t, o.Close()) })
 			require.NoError(t, o.Ensure(t.Context()))
@@ -199,7 +200,7 @@ func TestAppendOfTheSchema(t *testing.T) {
 
 	t.Run("it ignores the search path and the settings of its caller", func(t *testing.T) {
 		t.Parallel()
-		database, super := ready(t, false)
+		database, super := ready(t)
 		require.NoError(t, super.RegisterGroup(t.Context(), outmill.Registration{Group: "readers"}))
 		execute(t, super.db, "CREATE SCHEMA evil")
 		execute(t, super.db, "CREATE FUNCTION evil.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE 'called'; END $$")
@@ -226,7 +227,7 @@ func TestAppendOfTheSchema(t *testing.T) {
 // Payloads that are text are readable as such, and others as hexadecimal numbers.
 func TestReadable_Payloads(t *testing.T) {
 	t.Parallel()
-	_, store := ready(t, false)
+	_, store := ready(t)
 	require.NoError(t, store.Append(t.Context(),
 		&outmill.Record{Topic: "json", MessageID: "a", Payload: []byte(`{"name": "é"}`)},
 		&outmill.Record{Topic: "bytes", MessageID: "b", Payload: []byte{0xff, 0}},

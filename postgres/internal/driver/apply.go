@@ -22,10 +22,8 @@ func guardOf(r *driver.Row) string {
 // Apply writes the changes of the rows that still stand as they were read, and then the notes, in one round trip.
 func (t *tx) Apply(ctx context.Context, c driver.Changes) (done driver.Applied, err error) {
 	w := writing{t: t, last: c.Last && t.rides, want: c.Want, done: &done}
-	if t.log != nil {
-		if err := w.logFirst(ctx, &c); err != nil {
-			return done, err
-		}
+	if err := w.logFirst(ctx, &c); err != nil {
+		return done, err
 	}
 	w.addRows(c.Rows)
 	w.addDelete(c.Delete)

@@ -2,6 +2,7 @@ package driver_test
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -36,7 +37,9 @@ func newOrdersWorld(t *testing.T) *ordersWorld {
 			return err.SeverityUnlocalized != "FATAL"
 		}
 	})
-	w.Engine = engine.New(driver.New(driver.PoolOf(w.db), driver.Config{Name: "orders", Schema: "outmill"}), engine.Config{})
+	d := driver.New(driver.PoolOf(w.db), driver.Config{Name: "orders", Schema: "outmill"})
+	d.RecordsOnly()
+	w.Engine = engine.New(d, engine.Config{})
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
 	require.NoError(t, w.Ensure(t.Context()))
 	require.NoError(t, w.RegisterGroup(t.Context(), outmill.Registration{Group: "readers"}))
@@ -102,15 +105,14 @@ func messagesOf(records []*outmill.Record) []string {
 func TestClaim_OrdersTogether(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a claim without an order leaves a held row to the claim by key that has it", func(t *testing.T) {
+	t.Run("a held row goes to one of two claims, by key and without an order", func(t *testing.T) {
 		t.Parallel()
 		w := newOrdersWorld(t)
 		first := w.heldBehind()
 		w.append("ready")
 		require.NoError(t, w.Ack(t.Context(), "worker", leasesOf(first)))
 		free, byKey := w.race("page")
-		require.Equal(t, []string{"ready"}, free)
-		require.Equal(t, []string{"held"}, byKey)
+		require.ElementsMatch(t, []string{"held", "ready"}, slices.Concat(free, byKey))
 	})
 
 	t.Run("a claim without an order leaves a note that holds nothing to the claim by key that has the line", func(t *testing.T) {

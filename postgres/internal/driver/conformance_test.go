@@ -18,29 +18,28 @@ import (
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres/internal/driver"
-	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storetest"
 	"github.com/outmill/outmill/storetest/joinstest"
 	"github.com/outmill/outmill/storetest/txtest"
 )
 
-// The store has its log on: see conformance_log_test.go. Without it, the records alone keep the contract.
+// Package postgres has the suites with messages that go to the log. The records keep the contract, too, whatever goes there.
 func TestConformance_Records_Variant(t *testing.T) {
 	t.Parallel()
 	testenv.Unraced(t, "the contract on PostgreSQL's records alone")
-	storetest.Run(t, suiteOn(t, connect(t, postgrestest.Database(t), 40, nil), 0, false))
+	storetest.Run(t, recordsOn(t, connect(t, postgrestest.Database(t), 40, nil)))
 }
 
 func TestConformance_RecordsJoins_Variant(t *testing.T) {
 	t.Parallel()
 	testenv.Unraced(t, "joins on PostgreSQL's records alone")
-	joinstest.Run(t, suiteOn(t, connect(t, postgrestest.Database(t), 40, nil), 0, false))
+	joinstest.Run(t, recordsOn(t, connect(t, postgrestest.Database(t), 40, nil)))
 }
 
 func TestConformance_RecordsTransactions_Variant(t *testing.T) {
 	t.Parallel()
 	testenv.Unraced(t, "transactions on PostgreSQL's records alone")
-	txtest.Run(t, suiteOn(t, connect(t, postgrestest.Database(t), 40, nil), 0, false))
+	txtest.Run(t, recordsOn(t, connect(t, postgrestest.Database(t), 40, nil)))
 }
 
 // connect returns a pool, which change may set up.
@@ -63,16 +62,17 @@ type suite struct {
 	t       testing.TB
 	config  *pgxpool.Config
 	schemas testenv.Shelf
-	atOnce  storekit.BatchSize
-	log     bool
+	// records has all appends write records.
+	records bool
 	// pages has all claims go by pages.
 	pages bool
 	// pools has a pool for each schema, because a session plans each statement again for each schema.
 	pools sync.Map
 }
 
-func suiteOn(t testing.TB, db *pgxpool.Pool, atOnce storekit.BatchSize, log bool) storetest.Engine {
-	return (&suite{t: t, config: db.Config(), atOnce: atOnce, log: log}).engine()
+// recordsOn is the suite whose appends write records.
+func recordsOn(t testing.TB, db *pgxpool.Pool) storetest.Engine {
+	return (&suite{t: t, config: db.Config(), records: true}).engine()
 }
 
 func (s *suite) engine() storetest.Engine {
@@ -82,7 +82,7 @@ func (s *suite) engine() storetest.Engine {
 			name = "s" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", "")
 		}
 		s.pool(name)
-		h := harness{t: t, suite: s, config: engine.Config{Retain: options.Retain, DedupWindow: options.DedupWindow, AtOnce: s.atOnce}}
+		h := harness{t: t, suite: s, config: engine.Config{Retain: options.Retain, DedupWindow: options.DedupWindow}}
 		s.schemas.Return(t, name, func() { s.wipe(t, name) })
 		h.store = h.open(name, h.config)
 		if options.NoSchema {
@@ -110,18 +110,12 @@ func (s *suite) pool(schema string) *pgxpool.Pool {
 	return db
 }
 
-const sqlWipe = `DELETE FROM {}.records; DELETE FROM {}.notes; DELETE FROM {}.entries; UPDATE {}.meta SET routes = 0, pauses = 0`
-
-const sqlWipeLog = `; TRUNCATE {}.log_0, {}.log_1, {}.log_2; DELETE FROM {}.batches;
+const sqlWipe = `DELETE FROM {}.records; DELETE FROM {}.notes; DELETE FROM {}.entries; UPDATE {}.meta SET routes = 0, pauses = 0; TRUNCATE {}.log_0, {}.log_1, {}.log_2; DELETE FROM {}.batches;
 	DELETE FROM {}.ended; DELETE FROM {}.left_rows; DELETE FROM {}.skips; DELETE FROM {}.skip_ranges; DELETE FROM {}.readings;
 	UPDATE {}.events SET last = 0, stamp = 0`
 
 func (s *suite) wipe(t testing.TB, schema string) {
-	text := sqlWipe
-	if s.log {
-		text += sqlWipeLog
-	}
-	_, err := s.pool(schema).Exec(context.WithoutCancel(t.Context()), strings.ReplaceAll(text, "{}", schema))
+	_, err := s.pool(schema).Exec(context.WithoutCancel(t.Context()), strings.ReplaceAll(sqlWipe, "{}", schema))
 	require.NoError(t, err)
 }
 
@@ -145,12 +139,15 @@ type harness struct {
 func (h harness) open(schema string, config engine.Config) opened {
 	db := h.suite.pool(schema)
 	config.Name = "postgres:" + schema
-	own := driver.Config{Name: config.Name, Schema: schema, Log: h.suite.log}
+	own := driver.Config{Name: config.Name, Schema: schema}
 	pool := driver.PoolOf(db)
 	var err error
 	own.Listen, err = pool.Beside("", "")
 	require.NoError(h.t, err)
 	d := driver.New(pool, own)
+	if h.suite.records {
+		d.RecordsOnly()
+	}
 	o := opened{engine.New(d, config), d, db, schema}
 	if h.suite.pages {
 		o.Engine = engine.New(byPages{d}, config)

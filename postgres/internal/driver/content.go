@@ -25,7 +25,7 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 		return nil
 	}
 	if t.guesses {
-		if t.log != nil && slices.ContainsFunc(rows, func(r driver.NewRow) bool { return !r.Made }) {
+		if slices.ContainsFunc(rows, func(r driver.NewRow) bool { return !r.Made }) {
 			return errGuess // their ids are looked for before the commit
 		}
 		if err := t.beginInsert(ctx, rows); err != nil {
@@ -35,7 +35,6 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 	size := 0
 	for i := range rows {
 		size += rows[i].Size
-		t.state.Unrouted = t.state.Unrouted || rows[i].Group == "" && t.log == nil
 	}
 	messages, logged := t.intoLog(rows)
 	if err := t.checkSize(rows, size, logged); err != nil {
@@ -302,11 +301,8 @@ func (t *tx) Load(ctx context.Context, rows []driver.Row, want driver.Want) ([]d
 	if len(rows) == 0 {
 		return contents, nil
 	}
-	records := rows
 	var found []content
-	if t.log != nil {
-		records = t.addLogLoad(rows, want, &found)
-	}
+	records := t.addLogLoad(rows, want, &found)
 	loaded := t.addLoad(records, want)
 	err := t.flush(ctx)
 	found = append(found, *loaded...)

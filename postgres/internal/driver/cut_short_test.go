@@ -21,7 +21,7 @@ func TestDriver_CutShort(t *testing.T) {
 	db := connect(t, postgrestest.Database(t), 4, func(c *pgxpool.Config) { c.ConnConfig.Tracer = tap{} })
 	// A process that has just begun does all the upkeep.
 	open := func() *engine.Engine {
-		d := driver.New(driver.PoolOf(db), driver.Config{Name: "postgres", Schema: "short", Log: true})
+		d := driver.New(driver.PoolOf(db), driver.Config{Name: "postgres", Schema: "short"})
 		store := engine.New(d, engine.Config{Name: "postgres"})
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
 		return store

@@ -32,8 +32,6 @@ type Config struct {
 	Logger *storekit.Log
 	// CloseWithin is how long Close waits for calls that have a connection of a pool that the store opened. 0 is storekit.CloseWithin.
 	CloseWithin time.Duration
-	// Log has each message written once, to the log, where the log can hold it. It is for tests: docs/postgres-log.md says what is missing.
-	Log bool
 	// Upkeep says when the upkeep of the log does what.
 	Upkeep segments.Config
 	// TxFromContext finds a transaction that WithTx has not put into a context; nil finds none.
@@ -58,6 +56,8 @@ type Driver struct {
 	log  driverLog
 	// copies says which appends to the log copy: isLarge, but for tests.
 	copies func(rows []driver.NewRow) bool
+	// recordsOnly has every append write records. Tests set it, so that each sentence of the suites meets records, too.
+	recordsOnly bool
 }
 
 var (

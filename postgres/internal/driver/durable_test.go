@@ -16,7 +16,7 @@ import (
 // Claims, acks and extensions do not wait for the disk, and all other settlements do.
 func TestDriver_WhatWaitsForTheDisk(t *testing.T) {
 	t.Parallel()
-	store := storeOn(t, connect(t, postgrestest.Database(t), 2, func(c *pgxpool.Config) { c.ConnConfig.Tracer = tap{} }), true)
+	store := storeOn(t, connect(t, postgrestest.Database(t), 2, func(c *pgxpool.Config) { c.ConnConfig.Tracer = tap{} }))
 	require.NoError(t, store.Ensure(t.Context()))
 	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: "readers"}))
 	require.NoError(t, store.Append(t.Context(), made("orders", "", 6)...))

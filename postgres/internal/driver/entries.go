@@ -156,7 +156,7 @@ func (t *tx) Bump(ctx context.Context, routes, pauses bool) (driver.Generations,
 	t.add("lock", []any{t.d.names.lockOf("routes")}, nil)
 	t.add("bump", []any{raise[routes], raise[pauses]}, func(scan scan) error { return scan(&g.Routes, &g.Pauses) })
 	err := t.flush(ctx)
-	if t.log != nil {
+	if err == nil {
 		t.log.history = nil // another transaction may have changed it until the lock was granted
 	}
 	return *g, err

@@ -63,13 +63,13 @@ func held(t *testing.T, url, name string, statements ...string) (pid uint32, end
 type revoked struct{ privileges, object, tasks string }
 
 // requireRightsNamed requires that who publishes and reads has all rights, and that each one that is revoked is named.
-func requireRightsNamed(t *testing.T, log bool, further []revoked) {
+func requireRightsNamed(t *testing.T, further []revoked) {
 	t.Helper()
-	database, super := ready(t, log)
+	database, super := ready(t)
 	role, roleURL := newRole(t, super.db, database)
 	rightsOf(super, "publisher").grant(t, super.db, role)
 	rightsOf(super, "worker").grant(t, super.db, role)
-	store := storeOn(t, connect(t, roleURL, 2, nil), log)
+	store := storeOn(t, connect(t, roleURL, 2, nil))
 	require.Empty(t, examined(t, store, lenient()).Findings)
 	for _, r := range append(further, []revoked{
 		{"DELETE", `"outmill"."records"`, "read"}, {"SELECT, UPDATE", `"outmill"."meta"`, "publish and read"},
@@ -86,7 +86,7 @@ func requireRightsNamed(t *testing.T, log bool, further []revoked) {
 		execute(t, super.db, statement)
 		require.Empty(t, examined(t, store, lenient()).Findings, statement)
 	}
-	function := map[bool]string{false: "demand", true: "log_claim"}[log]
+	const function = "log_claim"
 	execute(t, super.db, "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA outmill FROM PUBLIC")
 	execute(t, super.db, "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA outmill TO "+role)
 	require.Empty(t, examined(t, store, lenient()).Findings)
@@ -99,16 +99,16 @@ func TestDriver_Examine(t *testing.T) {
 
 	t.Run("a store that works has no findings, in each mode of pgx", func(t *testing.T) {
 		t.Parallel()
-		database, store := ready(t, false)
+		database, store := ready(t)
 		require.Equal(t, roles.Examination{}, examined(t, store, lenient()))
 		for _, mode := range modes {
-			require.Equal(t, roles.Examination{}, examined(t, storeOn(t, connect(t, database, 1, inMode(mode)), false), lenient()), mode)
+			require.Equal(t, roles.Examination{}, examined(t, storeOn(t, connect(t, database, 1, inMode(mode))), lenient()), mode)
 		}
 	})
 
 	t.Run("a schema that is missing or newer is the error of the call", func(t *testing.T) {
 		t.Parallel()
-		_, store := ready(t, false)
+		_, store := ready(t)
 		execute(t, store.db, "UPDATE outmill.meta SET version = version + 1, compatible = version + 1")
 		_, err := store.Examine(t.Context(), lenient())
 		require.ErrorIs(t, err, outmill.ErrSchemaNewer)
@@ -128,7 +128,7 @@ func TestDriver_Examine(t *testing.T) {
 			"DROP TABLE outmill.retired":    {Code: "table_missing", Subject: "outmill.retired", Failure: true},
 			"DROP VIEW outmill.readable":    {Code: "view_missing", Subject: "outmill.readable"},
 		} {
-			_, store := ready(t, strings.Contains(statement, "log_") || strings.Contains(statement, "retired"))
+			_, store := ready(t)
 			execute(t, store.db, statement)
 			f := onlyFinding(t, store, lenient())
 			require.Equal(t, want, roles.Finding{Code: f.Code, Subject: f.Subject, Failure: f.Failure})
@@ -137,7 +137,7 @@ func TestDriver_Examine(t *testing.T) {
 
 	t.Run("a table that was dropped is named, although no call works without it", func(t *testing.T) {
 		t.Parallel()
-		_, store := ready(t, false)
+		_, store := ready(t)
 		execute(t, store.db, "DROP TABLE outmill.entries")
 		codes := map[string]bool{}
 		for _, f := range examined(t, store, lenient()).Findings {
@@ -148,7 +148,7 @@ func TestDriver_Examine(t *testing.T) {
 
 	t.Run("an index that was not built to its end is named", func(t *testing.T) {
 		t.Parallel()
-		_, store := ready(t, false)
+		_, store := ready(t)
 		execute(t, store.db, "DROP INDEX outmill.entries_at")
 		execute(t, store.db, "INSERT INTO outmill.entries VALUES (1, 1, 'x', 'a', ''), (1, 1, 'x', 'b', '')")
 		_, err := store.db.Exec(t.Context(), "CREATE UNIQUE INDEX CONCURRENTLY entries_at ON outmill.entries (at)")
@@ -159,7 +159,7 @@ func TestDriver_Examine(t *testing.T) {
 
 	t.Run("a sequence that does not count one by one is named, with the statement that mends it", func(t *testing.T) {
 		t.Parallel()
-		_, store := ready(t, false)
+		_, store := ready(t)
 		for _, change := range []string{"CACHE 10", "CYCLE", "INCREMENT 2"} {
 			execute(t, store.db, "ALTER SEQUENCE outmill.records_seq_seq "+change)
 			f := onlyFinding(t, store, lenient())
@@ -173,12 +173,7 @@ func TestDriver_Examine(t *testing.T) {
 
 	t.Run("each right that is revoked is named, with the statement that grants it again", func(t *testing.T) {
 		t.Parallel()
-		requireRightsNamed(t, false, nil)
-	})
-
-	t.Run("rights on the log are named, too", func(t *testing.T) {
-		t.Parallel()
-		requireRightsNamed(t, true, []revoked{
+		requireRightsNamed(t, []revoked{
 			{"INSERT", `"outmill"."log_1"`, "publish"}, {"USAGE", `SEQUENCE "outmill"."records_seq_seq"`, "publish"},
 			{"SELECT", `"outmill"."events"`, "publish and read"}, {"INSERT", `"outmill"."records"`, "publish and read"},
 			{"SELECT", `"outmill"."log"`, "read"}, {"UPDATE", `"outmill"."batches"`, "read"}, {"INSERT", `"outmill"."ended"`, "read"},
@@ -190,10 +185,10 @@ func TestDriver_Examine(t *testing.T) {
 
 	t.Run("who only publishes needs no more than a publisher's rights, of records those to two columns", func(t *testing.T) {
 		t.Parallel()
-		database, super := ready(t, false)
+		database, super := ready(t)
 		role, roleURL := newRole(t, super.db, database)
 		rightsOf(super, "publisher").grant(t, super.db, role)
-		store := storeOn(t, connect(t, roleURL, 2, nil), false)
+		store := storeOn(t, connect(t, roleURL, 2, nil))
 		request := lenient()
 		require.NotEmpty(t, examined(t, store, request).Findings)
 		request.Tasks = []roles.Task{roles.TaskPublish}
@@ -208,7 +203,7 @@ func TestDriver_Examine(t *testing.T) {
 
 	t.Run("a session that keeps deleted rows is named, with the time since when", func(t *testing.T) {
 		t.Parallel()
-		database, store := ready(t, false)
+		database, store := ready(t)
 		request := lenient()
 		request.OpenTransaction = time.Microsecond
 		before := time.Now()
@@ -225,7 +220,7 @@ func TestDriver_Examine(t *testing.T) {
 
 	t.Run("a prepared transaction that nobody ends is named", func(t *testing.T) {
 		t.Parallel()
-		database, store := ready(t, false)
+		database, store := ready(t)
 		if valueOf[int](t, store.db, `SELECT current_setting('max_prepared_transactions')::integer`) == 0 {
 			t.Skip("skipped: the server prepares no transactions (max_prepared_transactions is 0)")
 		}
@@ -241,8 +236,8 @@ func TestDriver_Examine(t *testing.T) {
 
 	t.Run("a session that waits for a lock is named, and the one that has it", func(t *testing.T) {
 		t.Parallel()
-		database, store := ready(t, false)
-		require.NoError(t, store.Append(t.Context(), made("orders", "x", 1)...))
+		database, store := ready(t)
+		require.NoError(t, store.Append(t.Context(), &outmill.Record{Topic: "orders", Delay: time.Hour}))
 		holder, end := held(t, database, "repair", "BEGIN", "SELECT 1 FROM outmill.records FOR UPDATE")
 		ended := make(chan error, 1)
 		go func() {
@@ -263,7 +258,7 @@ func TestDriver_Examine(t *testing.T) {
 
 	t.Run("a queue of notifications that fills is found", func(t *testing.T) {
 		t.Parallel()
-		database, store := ready(t, false)
+		database, store := ready(t)
 		request := lenient()
 		// One page of the queue of 8 GiB is 1e-6.
 		request.QueueUsage = 1e-7
@@ -278,8 +273,8 @@ func TestDriver_Examine(t *testing.T) {
 
 	t.Run("a server that takes no writes is a failure", func(t *testing.T) {
 		t.Parallel()
-		database, _ := ready(t, false)
+		database, _ := ready(t)
 		db := connect(t, database, 1, inSession("default_transaction_read_only", "on"))
-		require.Equal(t, "read_only", onlyFinding(t, storeOn(t, db, false), lenient()).Code)
+		require.Equal(t, "read_only", onlyFinding(t, storeOn(t, db), lenient()).Code)
 	})
 }

@@ -13,14 +13,14 @@ import (
 // PoolOf has the connections of a pool of pgx, and PoolOfDB those of one of database/sql.
 var PoolOf, PoolOfDB = conns.OfPgx, conns.OfSQL
 
-// IsOfLogDriver reports whether a statement is one of log_driver.sql, or reads the log beside the records.
+// IsOfLogDriver reports whether a statement is one of log_driver.sql.
 func IsOfLogDriver(name string) bool {
 	statements, err := sqlkit.NamedStatements(statementFiles, "statements/log_driver.sql")
 	if err != nil {
 		panic(err)
 	}
 	_, listed := statements[name]
-	return listed || strings.HasPrefix(name, logOf) || strings.HasPrefix(name, insertInto)
+	return listed || strings.HasPrefix(name, insertInto)
 }
 
 // Texts returns all statements by their names, as PostgreSQL gets them, also with locks where they differ.
@@ -48,6 +48,9 @@ func (d *Driver) ForgetRefusals() {
 
 // Tend is Maintain with the error of a role that lacks rights.
 func (d *Driver) Tend(ctx context.Context) (more bool, err error) { return d.log.keeper.Maintain(ctx) }
+
+// RecordsOnly has appends write records.
+func (d *Driver) RecordsOnly() { d.recordsOnly = true }
 
 // Copies sets whether appends to the log copy, whatever their size.
 func (d *Driver) Copies(yes bool) { d.copies = func([]driver.NewRow) bool { return yes } }

@@ -30,8 +30,8 @@ func TestFailover_ThatLosesCommits(t *testing.T) {
 
 	t.Run("a publisher that knew a lost registration publishes for the groups of the new primary", func(t *testing.T) {
 		t.Parallel()
-		_, s := ready(t, true)
-		process := func() opened { return storeOn(t, s.db, true) }
+		_, s := ready(t)
+		process := func() opened { return storeOn(t, s.db) }
 		require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "first"}))
 		undo := undone(t, s.db, "meta", "entries", "readings", "events")
 		publisher := process()
@@ -56,7 +56,7 @@ func TestFailover_ThatLosesCommits(t *testing.T) {
 
 	t.Run("a worker that knew a lost pause heeds the pauses of the new primary", func(t *testing.T) {
 		t.Parallel()
-		_, s := ready(t, true)
+		_, s := ready(t)
 		require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "readers"}))
 		undo := undone(t, s.db, "meta", "entries")
 		require.NoError(t, s.Pause(t.Context(), roles.PauseScope{Topic: "lost"}, "ann", ""))
@@ -69,7 +69,7 @@ func TestFailover_ThatLosesCommits(t *testing.T) {
 		}
 		require.Empty(t, claim())
 		undo()
-		require.NoError(t, storeOn(t, s.db, true).Pause(t.Context(), roles.PauseScope{Topic: "orders"}, "ann", ""))
+		require.NoError(t, storeOn(t, s.db).Pause(t.Context(), roles.PauseScope{Topic: "orders"}, "ann", ""))
 		require.NoError(t, s.Append(t.Context(), made("orders", "k", 1)...))
 		require.NoError(t, s.Append(t.Context(), made("lost", "k", 1)...))
 		found := claim()

@@ -23,12 +23,9 @@ const (
 func (d *Driver) Note(ctx context.Context, caller any, e driver.Entry, keep, wait time.Duration, lease outmill.Lease) (
 	added bool, err error) {
 	args := noteArgs(e, keep, wait, lease)
-	var where logRef
-	if d.config.Log {
-		where = d.whereLeased(lease)
-	}
+	where := d.whereLeased(lease)
 	answer, err := d.putNote(ctx, caller, append(args, where.noteArgs()...))
-	if err == nil && answer == noteLost && d.config.Log && where.batch == nil && !lease.ID.IsZero() {
+	if err == nil && answer == noteLost && where.batch == nil && !lease.ID.IsZero() {
 		// The process does not know the lease: another one may have claimed it, or it has ended long ago.
 		if where, err = d.findLeased(ctx, caller, lease); err == nil && where.batch != nil {
 			answer, err = d.putNote(ctx, caller, append(args, where.noteArgs()...))

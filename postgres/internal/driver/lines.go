@@ -46,12 +46,9 @@ func (t *tx) Due(ctx context.Context, ask driver.Topics) ([]driver.Line, error) 
 			return nil, err
 		}
 	}
-	due := *first.lines
-	if t.log != nil {
-		var err error
-		if due, err = t.alsoDue(ctx, ask, due); err != nil {
-			return nil, err
-		}
+	due, err := t.alsoDue(ctx, ask, *first.lines)
+	if err != nil {
+		return nil, err
 	}
 	var lines []driver.Line
 	for _, d := range due {
@@ -81,16 +78,13 @@ func (t *tx) alsoDue(ctx context.Context, ask driver.Topics, due []dueLine) ([]d
 }
 
 // LinesOf returns the lines of groups.
-func (t *tx) LinesOf(ctx context.Context, groups ...string) (all []driver.Line, err error) {
+func (t *tx) LinesOf(ctx context.Context, groups ...string) (all []driver.Line, _ error) {
 	found := make([]*[]driver.Line, len(groups))
 	for i, group := range groups {
 		found[i] = collect(t, "lines_of", []any{group}, lineIn(group))
 	}
-	logged := map[driver.Line]bool{}
-	if t.log != nil {
-		logged, err = t.logLinesOf(ctx, groups)
-	}
-	if err := cmp.Or(err, t.flush(ctx)); err != nil {
+	logged, err := t.logLinesOf(ctx, groups)
+	if err != nil {
 		return nil, err
 	}
 	for i, group := range groups {
@@ -133,7 +127,7 @@ func (t *tx) Count(ctx context.Context, searches ...driver.Search) ([]driver.Cou
 	for i := range found {
 		all[i] = (*found[i])[0]
 	}
-	if t.log != nil && len(all) > 0 {
+	if len(all) > 0 {
 		return all, t.logCount(ctx, searches, all)
 	}
 	return all, nil

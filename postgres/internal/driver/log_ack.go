@@ -11,11 +11,7 @@ import (
 )
 
 // keepLeases remembers where the leases of a transaction are, after its commit.
-func (t *tx) keepLeases() {
-	if t.log != nil {
-		t.d.log.keep(t.log.leases, t.log.moved)
-	}
-}
+func (t *tx) keepLeases() { t.d.log.keep(t.log.leases, t.log.moved) }
 
 // leasedBatch is a batch that the process has leased. places and ids are those of its rows, by ordinal.
 type leasedBatch struct {

@@ -33,7 +33,7 @@ func openLogged(t *testing.T) logged {
 func openLoggedWith(t *testing.T, config engine.Config) logged {
 	t.Helper()
 	db := connect(t, postgrestest.Database(t), 4, func(c *pgxpool.Config) { c.ConnConfig.Tracer = tap{} })
-	d := driver.New(driver.PoolOf(db), driver.Config{Name: "log", Schema: "outmill", Log: true})
+	d := driver.New(driver.PoolOf(db), driver.Config{Name: "log", Schema: "outmill"})
 	s := logged{engine.New(d, config), d, db}
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	require.NoError(t, s.Ensure(t.Context()))
@@ -46,7 +46,7 @@ func openLoggedWith(t *testing.T, config engine.Config) logged {
 // another is a driver of another process on the same schema.
 func (s logged) another(t *testing.T) *driver.Driver {
 	t.Helper()
-	d := driver.New(driver.PoolOf(s.db), driver.Config{Name: "log", Schema: "outmill", Log: true})
+	d := driver.New(driver.PoolOf(s.db), driver.Config{Name: "log", Schema: "outmill"})
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
 	return d
 }

@@ -33,7 +33,7 @@ func TestConformance_LogByPages_Variant(t *testing.T) {
 	testenv.Unraced(t, "the whole suite again, without claims of their own")
 	_, takes := any(byPages{}).(contract.Taker)
 	require.False(t, takes)
-	s := &suite{t: t, config: connect(t, postgrestest.Database(t), 40, nil).Config(), log: true, pages: true}
+	s := &suite{t: t, config: connect(t, postgrestest.Database(t), 40, nil).Config(), pages: true}
 	storetest.Run(t, s.engine())
 }
 

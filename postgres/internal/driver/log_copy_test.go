@@ -37,7 +37,7 @@ func openCopying(t *testing.T, change func(*pgxpool.Config)) copying {
 		}
 	})
 	open := func(schema string, copies bool) opened {
-		d := driver.New(driver.PoolOf(db), driver.Config{Name: schema, Schema: schema, Log: true})
+		d := driver.New(driver.PoolOf(db), driver.Config{Name: schema, Schema: schema})
 		d.Copies(copies)
 		o := opened{engine.New(d, engine.Config{FairTopics: []string{"fair.*"}}), d, db, schema}
 		t.Cleanup(func() { require.NoError(t, o.Close()) })
@@ -68,7 +68,7 @@ func (o opened) forget(t *testing.T) {
 // another is a store of another process.
 func (o opened) another(t *testing.T) *engine.Engine {
 	t.Helper()
-	e := engine.New(driver.New(driver.PoolOf(o.db), driver.Config{Name: o.schema, Schema: o.schema, Log: true}), engine.Config{})
+	e := engine.New(driver.New(driver.PoolOf(o.db), driver.Config{Name: o.schema, Schema: o.schema}), engine.Config{})
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	return e
 }
@@ -264,9 +264,9 @@ func TestLogCopy_BehindPgBouncer(t *testing.T) {
 	t.Parallel()
 	direct := postgrestest.Database(t)
 	through := postgrestest.PgBouncer(t, direct, "default_pool_size=3")
-	s := storeOn(t, connect(t, direct, 2, nil), true)
+	s := storeOn(t, connect(t, direct, 2, nil))
 	require.NoError(t, s.Ensure(t.Context()))
-	behind := storeOn(t, connect(t, through, 8, inMode(pgx.QueryExecModeExec)), true)
+	behind := storeOn(t, connect(t, through, 8, inMode(pgx.QueryExecModeExec)))
 	for range 10 {
 		require.NoError(t, behind.Append(t.Context(), made("orders", "a", 500)...))
 	}

@@ -12,7 +12,7 @@ import (
 // What an operator deletes of the log is one range for a call, so that later claims jump over it.
 func TestLog_ManyAreDeletedByARange(t *testing.T) {
 	t.Parallel()
-	_, store := ready(t, true)
+	_, store := ready(t)
 	topics := outmill.Topics{Include: []string{"orders"}}
 	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: "readers", Topics: topics}))
 	records := made("orders", "x", 300)

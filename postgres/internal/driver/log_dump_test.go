@@ -67,7 +67,7 @@ func dumped(t *testing.T, config segments.Config) (database string, s opened) {
 	execute(t, db, `CREATE SCHEMA a CREATE TABLE a (id integer)
 		CREATE TABLE orders (name text PRIMARY KEY) CREATE TABLE handled (name text PRIMARY KEY)`)
 	config.Full, config.Small, config.Age, config.Every, config.Tidy = 1, 1, 1, 1, 1
-	d := driver.New(driver.PoolOf(db), driver.Config{Name: "postgres", Schema: "outmill", Log: true, Upkeep: config})
+	d := driver.New(driver.PoolOf(db), driver.Config{Name: "postgres", Schema: "outmill", Upkeep: config})
 	s = opened{engine.New(d, engine.Config{}), d, db, "outmill"}
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	require.NoError(t, s.Ensure(t.Context()))
@@ -80,7 +80,7 @@ func restoredTo(t *testing.T, file string) (there opened, names []string) {
 	t.Helper()
 	target := postgrestest.Database(t)
 	require.NoError(t, program(t.Context(), "pg_restore", "--no-owner", "--exit-on-error", "--dbname", target, file))
-	there = storeOn(t, connect(t, target, 4, nil), true)
+	there = storeOn(t, connect(t, target, 4, nil))
 	execute(t, there.db, "UPDATE outmill.batches SET lease_until = outmill.now() - 1 WHERE size > 0")
 	execute(t, there.db, "UPDATE outmill.records SET wake_at = outmill.now() WHERE wake_at <> 0")
 	return there, deliveredBy(t, there)
@@ -165,7 +165,7 @@ func TestLogDump_InACloneOfItsServer(t *testing.T) {
 	home, away := postgrestest.Own(t), postgrestest.Own(t)
 	clone(t, home, away)
 	database := postgrestest.DatabaseOn(t, home.URL)
-	s := storeOn(t, connect(t, database, 4, nil), true)
+	s := storeOn(t, connect(t, database, 4, nil))
 	require.NoError(t, s.Ensure(t.Context()))
 	require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "readers"}))
 	for range 3000 {
@@ -183,7 +183,7 @@ func TestLogDump_InACloneOfItsServer(t *testing.T) {
 
 	target := postgrestest.DatabaseOn(t, away.URL)
 	require.NoError(t, program(t.Context(), "pg_restore", "--no-owner", "--exit-on-error", "--dbname", target, file))
-	there := storeOn(t, connect(t, target, 4, nil), true)
+	there := storeOn(t, connect(t, target, 4, nil))
 	later := made("orders", "new", 1)
 	require.NoError(t, there.Append(t.Context(), later...))
 	require.Equal(t, namesOf(append(appended[5:], later...)), deliveredBy(t, there))

@@ -145,9 +145,6 @@ func (t *tx) learn(stamp int64) {
 
 // Registered writes events of registrations. See driver.Historian.
 func (t *tx) Registered(ctx context.Context, events ...driver.Event) (left driver.Left, err error) {
-	if t.log == nil {
-		return left, nil
-	}
 	if t.log.stamp == 0 {
 		t.log.stamp = rand.Int64()
 	}

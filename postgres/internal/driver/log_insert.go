@@ -18,7 +18,7 @@ func logs(r *driver.NewRow) bool {
 
 // intoLog returns the rows of an append as those of the log, one for each message; ok is false if one of them is not for the log.
 func (t *tx) intoLog(rows []driver.NewRow) (messages []driver.NewRow, ok bool) {
-	if t.log == nil || slices.ContainsFunc(rows, func(r driver.NewRow) bool { return !r.Copy && !logs(&r) }) {
+	if t.d.recordsOnly || slices.ContainsFunc(rows, func(r driver.NewRow) bool { return !r.Copy && !logs(&r) }) {
 		return nil, false
 	}
 	if !slices.ContainsFunc(rows, func(r driver.NewRow) bool { return r.Copy }) {
@@ -65,9 +65,6 @@ var errInLog = errors.New("the log has it")
 // addOwnIDs queues the search for ids that the users of an append gave. The records have a primary key.
 func (t *tx) addOwnIDs(rows []driver.NewRow) (inLog *bool) {
 	inLog = new(bool)
-	if t.log == nil {
-		return inLog
-	}
 	var lows, highs []outmill.WorkItemID
 	for i := range rows {
 		if !rows[i].Made && !rows[i].Copy {

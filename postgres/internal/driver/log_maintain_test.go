@@ -25,7 +25,7 @@ func TestLog_OnAServerThatOnlyReads(t *testing.T) {
 	t.Parallel()
 	url := postgrestest.Database(t)
 	open := func(db *pgxpool.Pool) *engine.Engine {
-		store := engine.New(driver.New(driver.PoolOf(db), driver.Config{Name: "postgres", Schema: "reads", Log: true}), engine.Config{})
+		store := engine.New(driver.New(driver.PoolOf(db), driver.Config{Name: "postgres", Schema: "reads"}), engine.Config{})
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
 		return store
 	}
@@ -41,7 +41,7 @@ func TestLog_StaysSmall(t *testing.T) {
 	t.Parallel()
 	db := connect(t, postgrestest.Database(t), 10, nil)
 	const full = 1 << 20
-	d := driver.New(driver.PoolOf(db), driver.Config{Name: "postgres", Schema: "small", Log: true, Upkeep: segments.Config{
+	d := driver.New(driver.PoolOf(db), driver.Config{Name: "postgres", Schema: "small", Upkeep: segments.Config{
 		Full: full, Small: full / 4, Age: time.Hour, DumpWithin: time.Millisecond, Tidy: time.Second,
 	}})
 	store := engine.New(d, engine.Config{})

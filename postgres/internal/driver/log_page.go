@@ -80,9 +80,6 @@ type workBatch struct {
 }
 
 func (d *Driver) newTxLog() *txLog {
-	if !d.config.Log {
-		return nil
-	}
 	return &txLog{
 		history: d.log.history.Load(), segment: d.log.segment.Load(), locked: map[int64]bool{}, pages: map[driver.Line]*logPage{},
 		refs: map[outmill.WorkItemID]logRef{},
@@ -90,27 +87,10 @@ func (d *Driver) newTxLog() *txLog {
 }
 
 // keepSegment keeps the segment for appends that guess the state.
-func (t *tx) keepSegment() {
-	if t.log != nil {
-		t.d.log.segment.Store(t.log.segment)
-	}
-}
-
-// withLog is the statement that reads the log, too, if there is one.
-func (t *tx) withLog(name string) string { return t.d.withLog(name) }
-
-func (d *Driver) withLog(name string) string {
-	if !d.config.Log {
-		return name
-	}
-	return logOf + name
-}
+func (t *tx) keepSegment() { t.d.log.segment.Store(t.log.segment) }
 
 // sameHistory reports whether what the process knows of the registrations is what the transaction has read, and forgets it otherwise.
 func (t *tx) sameHistory() bool {
-	if t.log == nil {
-		return true
-	}
 	if h := t.log.history; h != nil && h.stamp == t.log.shown {
 		return true
 	}
@@ -415,9 +395,6 @@ func (t *tx) searched(s driver.Search, f *logSearch, records []driver.Row) []dri
 
 // needsHistory reads the registrations before statements that need them.
 func (t *tx) needsHistory(ctx context.Context) error {
-	if t.log == nil {
-		return nil
-	}
 	_, err := t.history(ctx)
 	return err
 }

@@ -21,7 +21,7 @@ import (
 // deletes what chains no longer need, in bounded steps. One process of all works at a time. A role without the rights for it leaves it to
 // others, and tries again after barredFor. Where there is nothing to do it looks whether the store is there. See driver.Maintainer.
 func (d *Driver) Maintain(ctx context.Context) (more bool, err error) {
-	if !d.config.Log || !d.log.pace.due(time.Now()) {
+	if !d.log.pace.due(time.Now()) {
 		return false, d.View(ctx, driver.Begin{}, func(driver.Tx) error { return nil })
 	}
 	if more, err = d.log.keeper.Maintain(ctx); code(err) == codeNoRight {
@@ -36,7 +36,7 @@ func (d *Driver) Maintain(ctx context.Context) (more bool, err error) {
 // for that waits for one that has them, but for its appends: their numbers are those of this server.
 func (d *Driver) adapt(ctx context.Context, appends bool) error {
 	l := &d.log
-	if !d.config.Log || l.adapted.Load() {
+	if l.adapted.Load() {
 		return nil
 	}
 	l.adapting.Lock()

@@ -60,12 +60,13 @@ func TestConformance_ModesAndSettings_Variant(t *testing.T) {
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			storetest.Run(t, suiteOn(t, connect(t, postgrestest.Database(t), 8, func(c *pgxpool.Config) {
+			db := connect(t, postgrestest.Database(t), 8, func(c *pgxpool.Config) {
 				c.ConnConfig.DefaultQueryExecMode = mode
 				for setting, value := range hostile {
 					c.ConnConfig.RuntimeParams[setting] = value
 				}
-			}), 0, false))
+			})
+			storetest.Run(t, (&suite{t: t, config: db.Config()}).engine())
 		})
 	}
 }

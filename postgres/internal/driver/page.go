@@ -90,7 +90,7 @@ func (t *tx) Page(ctx context.Context, ask driver.Ask) (driver.Page, error) {
 		}
 	}
 	found := page.page()
-	if t.log != nil && t.log.stale {
+	if t.log.stale {
 		return driver.Page{}, errStale
 	}
 	t.state.Now = max(t.state.Now, found.Now)
@@ -116,7 +116,7 @@ func (t *tx) addPage(ask driver.Ask) func() driver.Page {
 	var logged *logPage
 	others := map[string]string{}
 	if chain != nil && ask.Keys && !chain.dropping {
-		name, args = logOf+name, append(args, chain.chain, chain.begin.pos, chain.begin.seen, chain.stamp)
+		name, args = "page_with_log", append(args, chain.chain, chain.begin.pos, chain.begin.seen, chain.stamp)
 		logged = &logPage{logLine: *chain, stale: true, contents: map[int64]driver.Content{}}
 		if ask.Want == 0 {
 			ask.MaxRows = 0
@@ -173,7 +173,7 @@ func (p *pageRow) logged() (r *logRow, seen string, fresh bool) {
 
 // addPageLocks queues the locks of the line and of its chain, which it returns.
 func (t *tx) addPageLocks(ask driver.Ask, locked *bool) (chain *logLine) {
-	if t.log != nil && t.log.history != nil {
+	if t.log.history != nil {
 		chain = t.log.history.reads(ask.Line)
 	}
 	if !ask.Lock || !t.locks {
@@ -207,7 +207,7 @@ func (t *tx) addPageLocks(ask driver.Ask, locked *bool) (chain *logLine) {
 
 // chainsToLock are the chain that a group reads and those that it has lost, but has still in work: what has ended of these moves, too.
 func (t *tx) chainsToLock(line driver.Line, chain *logLine) []*logLine {
-	if t.log == nil || t.log.history == nil {
+	if t.log.history == nil {
 		return nil
 	}
 	chains := t.log.history.works(line)
@@ -245,10 +245,8 @@ func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]
 	pages, locks := make([]driver.Page, len(lines)), t.locks
 	chains := make([]*logLine, len(lines))
 	for i := range lines {
-		if t.log != nil {
-			chains[i] = t.log.history.reads(lines[i])
-			pages[i].Busy = chains[i] != nil && chains[i].dropping
-		}
+		chains[i] = t.log.history.reads(lines[i])
+		pages[i].Busy = chains[i] != nil && chains[i].dropping
 	}
 	t.addPagesLocks(ask, lines, chains, pages)
 	t.locks = locks && !ask.Lock
@@ -257,10 +255,8 @@ func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]
 	lineNames := textsOf(lines, func(l *driver.Line) string { return l.Name() })
 	args := []any{lines[0].Group, lineNames, ask.Owner, ask.Limit, ask.Free, ask.Keys}
 	logged, others := make([]*logPage, len(lines)), make([]map[string]string, len(lines))
-	if t.log != nil {
-		args = append(args, t.addChains(chains, logged)...)
-	}
-	t.add(t.withLog("pages"), args, func(scan scan) error {
+	args = append(args, t.addChains(chains, logged)...)
+	t.add("pages", args, func(scan scan) error {
 		if err := scan(columns...); err != nil {
 			return err
 		}
@@ -298,7 +294,7 @@ func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]
 			}
 		}
 	}
-	if err == nil && t.log != nil && t.log.stale {
+	if err == nil && t.log.stale {
 		err = errStale
 	}
 	return pages, err
@@ -330,7 +326,7 @@ func (t *tx) addPagesLocks(ask driver.Ask, lines []driver.Line, chains []*logLin
 		err := scan(&free)
 		i := of[nth]
 		pages[i].Busy = pages[i].Busy || !free
-		if t.log != nil && free {
+		if free {
 			t.log.locked[numbers[nth]] = true
 		}
 		nth++
@@ -361,9 +357,8 @@ func (t *tx) Keys(ctx context.Context, line driver.Line, owner string, keys []st
 		addKey(&p, r)
 		return err
 	})
-	err := t.flush(ctx)
-	if err != nil || t.log == nil {
-		return p.Keys, err
+	if err := t.flush(ctx); err != nil {
+		return nil, err
 	}
 	others, err := t.logOthers(ctx, line, owner, keys)
 	otherKeys(&p, others)
@@ -375,7 +370,7 @@ func (t *tx) Whole(ctx context.Context, line driver.Line, owner string) (driver.
 	state := driver.KeyState{Held: driver.None, Parked: driver.None}
 	t.add("whole", []any{line.Group, line.Name(), owner}, func(scan scan) error { return scan(&state.Other, &state.Waiting, &state.Due) })
 	err := t.flush(ctx)
-	if err == nil && t.log != nil && state.Other == "" {
+	if err == nil && state.Other == "" {
 		state.Other, err = t.logOwner(ctx, line, owner)
 	}
 	return state, err

@@ -24,7 +24,7 @@ func TestAppend_LargeAsText(t *testing.T) {
 		c.ConnConfig.Tracer = tap{}
 		c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 	})
-	store := engine.New(driver.New(driver.PoolOf(db), driver.Config{Name: "text", Schema: "outmill", Log: true}), engine.Config{})
+	store := engine.New(driver.New(driver.PoolOf(db), driver.Config{Name: "text", Schema: "outmill"}), engine.Config{})
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	require.NoError(t, store.Ensure(t.Context()))
 	sent := &trips{}

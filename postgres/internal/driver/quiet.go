@@ -19,7 +19,7 @@ var _ driver.Looker = (*Driver)(nil)
 // both. See driver.Looker.
 func (d *Driver) Quiet(ctx context.Context, ask driver.Topics, pauses int64) (quiet bool, err error) {
 	h, topics := d.log.history.Load(), d.log.topics.Load()
-	if !d.config.Log || h == nil || ask.Lines == nil && topics == nil {
+	if h == nil || ask.Lines == nil && topics == nil {
 		return false, nil
 	}
 	lines := ask.Lines

@@ -23,7 +23,7 @@ func TestClaim_ThatFindsNothingIsOneStatement(t *testing.T) {
 			t.Parallel()
 			db := connect(t, postgrestest.Database(t), 4, func(c *pgxpool.Config) { c.ConnConfig.Tracer = tap{} })
 			open := func() *engine.Engine {
-				s := engine.New(driver.New(driver.PoolOf(db), driver.Config{Name: "postgres", Schema: "outmill", Log: true}), engine.Config{})
+				s := engine.New(driver.New(driver.PoolOf(db), driver.Config{Name: "postgres", Schema: "outmill"}), engine.Config{})
 				t.Cleanup(func() { require.NoError(t, s.Close()) })
 				return s
 			}

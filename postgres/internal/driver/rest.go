@@ -98,7 +98,7 @@ func (d *Driver) askTogether(ctx context.Context, all []*names, calls, asks []st
 // restAsk is what to ask of the store.
 func (d *Driver) restAsk(s driver.Rest) (ask restAsk, known bool) {
 	h, topics := d.log.history.Load(), d.log.topics.Load()
-	if !d.config.Log || h == nil || topics == nil {
+	if h == nil || topics == nil {
 		return ask, false
 	}
 	ask = restAsk{

@@ -23,7 +23,7 @@ func TestDriver_SchemasAreAskedTogether(t *testing.T) {
 	var asked []any
 	for i := range 5 {
 		schema := fmt.Sprintf("tenant_%d", i)
-		s := engine.New(driver.New(driver.PoolOf(db), driver.Config{Name: schema, Schema: schema, Log: true}), engine.Config{})
+		s := engine.New(driver.New(driver.PoolOf(db), driver.Config{Name: schema, Schema: schema}), engine.Config{})
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
 		require.NoError(t, s.Ensure(t.Context()))
 		require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "readers"}))

@@ -209,12 +209,12 @@ func usedByKeeper(t *testing.T, store, super opened) error {
 // A role without the rights of a keeper does not read a log of another server, and leaves the upkeep to others.
 func TestRights_WithoutAKeeper(t *testing.T) {
 	t.Parallel()
-	database, super := ready(t, true)
+	database, super := ready(t)
 	role, roleURL := newRole(t, super.db, database)
 	rightsOf(super, "publisher").grant(t, super.db, role)
 	rightsOf(super, "worker").grant(t, super.db, role)
 	traced := func(c *pgxpool.Config) { c.ConnConfig.Tracer = tap{} }
-	open := func(url string) opened { return storeOn(t, connect(t, url, 2, traced), true) }
+	open := func(url string) opened { return storeOn(t, connect(t, url, 2, traced)) }
 	u := newLogUser(t, open(roleURL), super)
 	require.NoError(t, u.register(0))
 	_, err := u.appended()

@@ -35,9 +35,9 @@ func valueOf[T any](t *testing.T, db *pgxpool.Pool, statement string, args ...an
 }
 
 // storeOn is a store in the schema outmill on a pool that the caller closes.
-func storeOn(t *testing.T, db *pgxpool.Pool, log bool) opened {
+func storeOn(t *testing.T, db *pgxpool.Pool) opened {
 	t.Helper()
-	d := driver.New(driver.PoolOf(db), driver.Config{Name: "postgres", Schema: "outmill", Log: log, Upkeep: busy})
+	d := driver.New(driver.PoolOf(db), driver.Config{Name: "postgres", Schema: "outmill", Upkeep: busy})
 	o := opened{engine.New(d, engine.Config{Retain: time.Hour}), d, db, "outmill"}
 	t.Cleanup(func() { require.NoError(t, o.Close()) })
 	return o
@@ -47,10 +47,10 @@ func storeOn(t *testing.T, db *pgxpool.Pool, log bool) opened {
 var busy = segments.Config{Full: 1, Small: 1, Age: 1, MoveAfter: 1, Every: 1, Tidy: 1, DumpWithin: time.Microsecond}
 
 // ready is a database whose schema its superuser has made.
-func ready(t *testing.T, log bool) (database string, store opened) {
+func ready(t *testing.T) (database string, store opened) {
 	t.Helper()
 	database = postgrestest.Database(t)
-	store = storeOn(t, connect(t, database, 8, nil), log)
+	store = storeOn(t, connect(t, database, 8, nil))
 	require.NoError(t, store.Ensure(t.Context()))
 	return database, store
 }
@@ -132,25 +132,20 @@ func TestRights(t *testing.T) {
 	t.Parallel()
 	for _, with := range []struct {
 		name string
-		log  bool
 		// role is the one whose rights are taken away, and besides one that it has, too.
 		role, besides string
 		used          func(t *testing.T, store, super opened) error
 	}{
-		{"publisher", false, "publisher", "", usedByPublisher},
-		{"publisher with the log", true, "publisher", "", usedByLogPublisher},
-		{"publisher of own ids", true, "namer", "publisher", usedByNamer},
-		{"worker", false, "worker", "", usedByWorker},
-		{"worker with the log", true, "worker", "", usedByLogWorker},
-		{"keeper of the log", true, "keeper", "worker", usedByKeeper},
-		{"reader", false, "reader", "", usedByReader},
-		{"reader with the log", true, "reader", "", usedByReader},
-		{"foreign program", false, "foreign_program", "", usedByForeign},
-		{"foreign program with the log", true, "foreign_program", "", usedByForeign},
+		{"publisher", "publisher", "", usedByLogPublisher},
+		{"publisher of own ids", "namer", "publisher", usedByNamer},
+		{"worker", "worker", "", usedByLogWorker},
+		{"keeper", "keeper", "worker", usedByKeeper},
+		{"reader", "reader", "", usedByReader},
+		{"foreign program", "foreign_program", "", usedByForeign},
 	} {
 		t.Run(with.name, func(t *testing.T) {
 			t.Parallel()
-			database, super := ready(t, with.log)
+			database, super := ready(t)
 			execute(t, super.db, "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA outmill FROM PUBLIC")
 			user, userURL := newRole(t, super.db, database)
 			own, besides := rightsOf(super, with.role), rightsOf(super, with.besides)
@@ -160,7 +155,7 @@ func TestRights(t *testing.T) {
 			use := func(t *testing.T) error {
 				db := connect(t, userURL, 2, nil)
 				defer db.Close()
-				d := driver.New(driver.PoolOf(db), driver.Config{Name: "postgres", Schema: "outmill", Log: with.log, Upkeep: busy})
+				d := driver.New(driver.PoolOf(db), driver.Config{Name: "postgres", Schema: "outmill", Upkeep: busy})
 				store := opened{engine.New(d, engine.Config{Retain: time.Hour}), d, db, "outmill"}
 				defer func() { require.NoError(t, store.Close()) }()
 				return with.used(t, store, super)

@@ -84,10 +84,8 @@ type found struct{ records, logged *[]driver.Row }
 
 func (t *tx) addFind(ids []outmill.WorkItemID) *found {
 	f := &found{logged: new([]driver.Row)}
-	if t.log != nil {
-		// What a process has leased it finds at once. A row moves to the records only, so those are read behind the log.
-		t.addRemembered(ids, func(r driver.Row) { *f.logged = append(*f.logged, r) })
-	}
+	// What a process has leased it finds at once. A row moves to the records only, so those are read behind the log.
+	t.addRemembered(ids, func(r driver.Row) { *f.logged = append(*f.logged, r) })
 	f.records = t.collectRows("find", []any{idsOf(once(ids), itself)}, true)
 	return f
 }
@@ -107,15 +105,12 @@ func (t *tx) Find(ctx context.Context, ids []outmill.WorkItemID) ([]driver.Row, 
 			return nil, err
 		}
 	}
-	if t.log == nil {
-		return *first.found.records, nil
-	}
 	return t.alsoInLog(ctx, ids, *first.found.records, first.found.logged)
 }
 
 // Lock returns a row and locks it.
 func (t *tx) Lock(ctx context.Context, id outmill.WorkItemID) (r driver.Row, found bool, err error) {
-	for logged := t.log != nil; ; {
+	for logged := true; ; {
 		rows, err := t.listRows(ctx, "find_locked", []any{id.String()}, true)
 		switch {
 		case err != nil:
@@ -134,12 +129,9 @@ func (t *tx) Lock(ctx context.Context, id outmill.WorkItemID) (r driver.Row, fou
 
 // After returns all rows behind an id.
 func (t *tx) After(ctx context.Context, id outmill.WorkItemID, limit int, _ driver.Like) ([]outmill.WorkItemID, []driver.Row, error) {
-	var logged []driver.Row
-	if t.log != nil {
-		var err error
-		if logged, err = t.afterInLog(ctx, id, limit); err != nil {
-			return nil, nil, err
-		}
+	logged, err := t.afterInLog(ctx, id, limit)
+	if err != nil {
+		return nil, nil, err
 	}
 	rows, err := t.listRows(ctx, "after", []any{id.String(), limit}, true)
 	if len(logged) == 0 {
@@ -219,9 +211,7 @@ func (t *tx) addSearches(list []driver.Search) func() []driver.Row {
 	all, logs := make([]*[]driver.Row, 0, len(list)), make([]*logSearch, len(list))
 	may := t.locks
 	for i, s := range list {
-		if t.log != nil {
-			logs[i] = t.addLogSearch(s)
-		}
+		logs[i] = t.addLogSearch(s)
 		name, args := statementOf(s, t.state.Now)
 		t.locks = may && s.Free
 		all = append(all, t.collectRows(name, args, false))
@@ -248,8 +238,8 @@ func (t *tx) Rows(ctx context.Context, searches ...driver.Search) ([]driver.Row,
 		return nil, err
 	}
 	all, err := t.unlessStale(rows())
-	if t.log == nil || err != nil {
-		return all, err
+	if err != nil {
+		return nil, err
 	}
 	for _, s := range searches {
 		more, err := t.overAllLines(ctx, s, len(all))
@@ -262,7 +252,7 @@ func (t *tx) Rows(ctx context.Context, searches ...driver.Search) ([]driver.Row,
 
 // unlessStale is an error if a page was of other registrations.
 func (t *tx) unlessStale(rows []driver.Row) ([]driver.Row, error) {
-	if t.log != nil && t.log.stale {
+	if t.log.stale {
 		return nil, errStale
 	}
 	return rows, nil

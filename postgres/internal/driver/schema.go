@@ -138,7 +138,7 @@ func (d *Driver) templates() ([]string, error) {
 
 func (d *Driver) migrationsBy(files fs.FS, convert func(statement string) string) ([]sqlkit.Migration, error) {
 	migrations, err := sqlkit.LoadMigrations(files, "schema", convert)
-	if err == nil && d.config.Log {
+	if err == nil {
 		first := &migrations[0]
 		for _, statement := range sqlkit.Split(logSchema + logFunctions + logReadable + restFunctions + quietFunction) {
 			first.Statements = append(first.Statements, convert(statement))

@@ -19,7 +19,7 @@ func TestDriver_Schema(t *testing.T) {
 		t.Parallel()
 		db := connect(t, postgrestest.Database(t), 2, nil)
 		for _, name := range []string{"two\nlines", "two\rlines", "\"quoted\"\n;"} {
-			d := driver.New(driver.PoolOf(db), driver.Config{Name: "postgres", Schema: name, Log: true, Upkeep: busy})
+			d := driver.New(driver.PoolOf(db), driver.Config{Name: "postgres", Schema: name, Upkeep: busy})
 			store := opened{engine.New(d, engine.Config{}), d, db, name}
 			require.NoError(t, store.Ensure(t.Context()))
 			require.NoError(t, store.Append(t.Context(), made("orders", "x", 1)...))
@@ -33,7 +33,7 @@ func TestDriver_Schema(t *testing.T) {
 		execute(t, db, "CREATE SCHEMA outmill")
 		execute(t, db, "CREATE TABLE outmill.meta (only_row boolean PRIMARY KEY, version integer, compatible integer, generation bigint)")
 		execute(t, db, "INSERT INTO outmill.meta VALUES (true, 2, 1, 0)")
-		store := storeOn(t, db, true)
+		store := storeOn(t, db)
 		require.ErrorIs(t, store.Ensure(t.Context()), outmill.ErrSchemaForeign)
 		require.ErrorContains(t, store.Ensure(t.Context()), `"outmill"."meta"`)
 		for name, call := range map[string]func() error{

@@ -21,7 +21,7 @@ func TestConformance_DatabaseSQL(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url := postgrestest.Database(t)
-			base := suiteOn(t, connect(t, url, 8, nil), 0, false)
+			base := recordsOn(t, connect(t, url, 8, nil))
 			db, err := sql.Open(driver, url)
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, db.Close()) })

@@ -104,14 +104,11 @@ func (t *tx) changed(ctx context.Context, name string, args ...any) (n int, err 
 func (t *tx) addState() {
 	s := &t.state
 	found := false
-	t.addStep(step{text: t.d.names.text(t.withLog("state"), false), row: func(scan scan) error {
+	t.addStep(step{text: t.d.names.text("state", false), row: func(scan scan) error {
 		found = true
 		var version storekit.SchemaVersion
-		columns := []any{&version.Version, &version.Compatible, &s.Routes, &s.Pauses, (*int64)(&s.Now), &s.Notes, &s.Paused, &s.Unrouted}
-		if t.log != nil {
-			columns = append(columns, &t.log.shown, &t.log.event, &t.log.segment)
-		}
-		if err := scan(columns...); err != nil {
+		if err := scan(&version.Version, &version.Compatible, &s.Routes, &s.Pauses, (*int64)(&s.Now), &s.Notes, &s.Paused, &s.Unrouted,
+			&t.log.shown, &t.log.event, &t.log.segment); err != nil {
 			return err
 		}
 		if t.own != nil {
@@ -131,7 +128,7 @@ func (t *tx) addState() {
 // addFirst queues the first read. The time is not known yet, and 0 is now.
 func (t *tx) addFirst(begin driver.Begin) {
 	r := &read{Begin: begin}
-	if t.log != nil && t.log.history == nil {
+	if t.log.history == nil {
 		return // it needs the registrations
 	}
 	switch {

@@ -20,7 +20,7 @@ func process(t *testing.T, url string) *engine.Engine {
 	pool := driver.PoolOf(connect(t, url, 4, nil))
 	settings, err := pool.Beside("", "")
 	require.NoError(t, err)
-	config := driver.Config{Name: "wake", Schema: "outmill", Log: true, Listen: settings, NotifyInterval: time.Millisecond}
+	config := driver.Config{Name: "wake", Schema: "outmill", Listen: settings, NotifyInterval: time.Millisecond}
 	store := engine.New(driver.New(pool, config), engine.Config{})
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	return store

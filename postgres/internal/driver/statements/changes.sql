@@ -93,8 +93,10 @@ DELETE FROM {p:notes} WHERE grp = $1::text
 -- name: acked_steps
 -- The leases of an ack whose records are steps of joins: the engine counts them. $1 and $2 are the ids and claims, $3 is the owner of all
 -- of them, and $4 how many they are. The step is compared as a text, so that PostgreSQL does not read the whole index of steps.
-SELECT r.id FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::integer[]) LIMIT $4::bigint) AS u (id, claims) JOIN {p:records} AS r ON r.id = ANY (ARRAY[u.id])
-WHERE r.stage + 0 = 4 AND r.owner = $3::text AND r.claims = u.claims AND COALESCE(r.step::text, '') <> ''
+SELECT u.id FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::integer[]) LIMIT $4::bigint) AS u (id, claims)
+	LEFT JOIN {p:records} AS r ON r.id = ANY (ARRAY[u.id])
+	AND r.stage + 0 = 4 AND r.owner = $3::text AND r.claims = u.claims
+WHERE r.id IS NULL OR r.step IS NOT NULL
 
 -- name: ack
 -- An ack in one statement, where processed records do not stay: deletes by leases, and opens the notes of the keys.

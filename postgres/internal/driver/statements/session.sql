@@ -20,7 +20,8 @@ SELECT set_config('idle_in_transaction_session_timeout', '10min', true)
 SELECT m.version, m.compatible, m.routes, m.pauses, {p:now}(),
 	(SELECT 1 FROM {p:notes} LIMIT 1) IS NOT NULL,
 	(SELECT 1 FROM {p:notes} WHERE blocker >= 'p' AND blocker < 'r' LIMIT 1) IS NOT NULL,
-	(SELECT 1 FROM {p:records} WHERE grp = '' AND stage IN (0, 3) LIMIT 1) IS NOT NULL
+	(SELECT 1 FROM {p:records} WHERE grp = '' AND stage IN (0, 3) LIMIT 1) IS NOT NULL,
+	(SELECT stamp FROM {p:events}), (SELECT last FROM {p:events}), m.segment
 FROM {p:meta} AS m
 
 -- name: borrow

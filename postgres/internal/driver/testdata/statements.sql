@@ -10,8 +10,10 @@ UPDATE "outmill"."notes" AS n SET blocker = '', look_at = 0, looks = 0 FROM f
 WHERE n.grp = ANY (ARRAY[f.grp]) AND n.topic = f.topic AND n.name = f.name;
 
 -- acked_steps
-SELECT /* outmill acked_steps */ r.id FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::integer[]) LIMIT $4::bigint) AS u (id, claims) JOIN "outmill"."records" AS r ON r.id = ANY (ARRAY[u.id])
-WHERE r.stage + 0 = 4 AND r.owner = $3::text AND r.claims = u.claims AND COALESCE(r.step::text, '') <> '';
+SELECT /* outmill acked_steps */ u.id FROM (SELECT * FROM unnest($1::text::uuid[], $2::text::integer[]) LIMIT $4::bigint) AS u (id, claims)
+	LEFT JOIN "outmill"."records" AS r ON r.id = ANY (ARRAY[u.id])
+	AND r.stage + 0 = 4 AND r.owner = $3::text AND r.claims = u.claims
+WHERE r.id IS NULL OR r.step IS NOT NULL;
 
 -- add
 INSERT /* outmill add */ INTO "outmill"."entries" (kind, key, at, made_at, value) VALUES ($1::text, $2::text, $3::bigint, $4::bigint, $5::text)
@@ -786,11 +788,151 @@ UNION ALL SELECT 4, 0, s.waiting, '00000000-0000-0000-0000-000000000000'::uuid, 
 		CASE WHEN (SELECT leased FROM flags) THEN (SELECT min(seq) FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner = $3::text AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at)) END,
 		9223372036854775807::bigint) AS due) AS s WHERE $6::boolean AND k.key <> '';
 
+-- page_with_log
+WITH /* outmill page_with_log */ at AS MATERIALIZED (SELECT "outmill"."now"() AS now),
+notes AS MATERIALIZED (SELECT * FROM (
+	SELECT b.* FROM unnest($5::text[]) AS f (blocker) CROSS JOIN LATERAL (
+		SELECT name, blocker, head, look_at, looks, xmin::text::bigint AS writer FROM "outmill"."notes"
+		WHERE hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended($2::text, hashtextextended($1::text, 0))
+			AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM $2::text AND blocker = f.blocker ORDER BY head, name LIMIT $4::bigint) AS b
+	UNION SELECT * FROM (SELECT name, blocker, head, look_at, looks, xmin::text::bigint FROM "outmill"."notes"
+		WHERE grp = $1::text AND topic = $2::text AND look_at <> 0 AND look_at <= (SELECT now FROM at) ORDER BY look_at
+		LIMIT 10 * $4::bigint + 1000) AS l
+	UNION SELECT name, blocker, head, look_at, looks, xmin::text::bigint FROM "outmill"."notes"
+		WHERE $6::boolean AND grp = $1::text AND topic = $2::text AND name >= 'q' AND name < 'r') AS n
+	ORDER BY head, name LIMIT $4::bigint),
+shares AS MATERIALIZED (SELECT greatest(1, $4::bigint / greatest(1, count(*))) AS share FROM notes WHERE name >= 'k' AND name < 'l'),
+held AS MATERIALIZED (SELECT h.* FROM notes AS n CROSS JOIN LATERAL (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r
+	WHERE hashtextextended(under, hashtextextended(topic, hashtextextended(grp, 0))) =
+			hashtextextended(n.name, hashtextextended($2::text, hashtextextended($1::text, 0))) AND 1 - stage = 0
+		AND grp = $1::text AND topic = $2::text AND under = n.name
+	ORDER BY seq LIMIT CASE WHEN $6::boolean AND n.name >= 'k' AND n.name < 'l' THEN (SELECT share FROM shares) ELSE $4::bigint END ) AS h),
+ready AS MATERIALIZED (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE $6::boolean AND grp = $1::text AND topic = $2::text AND stage = 0
+	ORDER BY seq LIMIT $4::bigint),
+flags AS MATERIALIZED (SELECT
+	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage - 2 = 0 LIMIT 1) IS NOT NULL AS waiting,
+	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 3 AND wake_at <> 0 AND wake_at <= (SELECT now FROM at) LIMIT 1)
+		IS NOT NULL AS delayed,
+	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 LIMIT 1) IS NOT NULL AS leased,
+	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage - 1 = 0 AND under >= 'k' AND under < 'l' LIMIT 1) IS NOT NULL AS held,
+	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 6 AND stage > 4 LIMIT 1) IS NOT NULL AS dead),
+logs AS MATERIALIZED (SELECT g.* FROM
+	"outmill"."log_page"($2::text, $7::bigint, $8::bigint, nullif($9::text, '')::pg_snapshot, $4::bigint, $11::integer <> 0) AS g
+	WHERE (SELECT stamp FROM "outmill"."events") = $10::bigint),
+brought AS MATERIALIZED (SELECT max(f.pos) AS upto FROM
+	(SELECT pos, row_number() OVER given AS nth, sum(least(size, 1 << 30)::integer) OVER given AS bytes
+	FROM logs WHERE seen IS NULL AND $11::integer <> 0 WINDOW given AS (ROWS UNBOUNDED PRECEDING)) AS f
+	WHERE f.nth <= $13::bigint AND f.bytes <= $12::bigint),
+keys AS MATERIALIZED (SELECT key FROM held UNION SELECT key FROM logs WHERE seen IS NULL UNION SELECT key FROM ready UNION SELECT substr(name, 2) FROM notes WHERE name >= 'k' AND name < 'l')
+SELECT p.*, '', '', '', '', '', '', '', NULL::bytea FROM (SELECT 0 AS kind, 0::bigint AS line, (SELECT now FROM at), '00000000-0000-0000-0000-000000000000'::uuid, '', '', 0, 0, 0, 0, 0, 0, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, (SELECT 1 FROM "outmill"."records" WHERE grp = '' AND stage IN (0, 3) AND topic = $2::text LIMIT 1) IS NOT NULL, 0, ''
+UNION ALL SELECT 1, 0, head, '00000000-0000-0000-0000-000000000000'::uuid, name, '', writer, 0, 0, look_at, 0, 0, looks, 0, 0, blocker, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, '' FROM notes
+UNION ALL SELECT 2, 0, seq, id, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, attempts, claims, expiries, owner, worker, under, step, waits_for, parked, processed_at, processed_by FROM held
+UNION ALL SELECT 3, 0, seq, id, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, attempts, claims, expiries, owner, worker, under, step, waits_for, parked, processed_at, processed_by FROM ready
+UNION ALL SELECT 4, 0, s.waiting, '00000000-0000-0000-0000-000000000000'::uuid, k.key, '', s.held, 0, 0, s.parked, s.due, 0, 0, 0, 0, s.other, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, '' FROM keys AS k CROSS JOIN LATERAL (SELECT coalesce(CASE WHEN (SELECT leased FROM flags) THEN (SELECT owner FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner < $3::text AND grp = $1::text AND topic = $2::text AND key = k.key
+		AND (wake_at > (SELECT now FROM at) OR (expires_at = 0 OR expires_at > (SELECT now FROM at))) LIMIT 1) END,
+	CASE WHEN (SELECT leased FROM flags) THEN (SELECT owner FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner > $3::text AND grp = $1::text AND topic = $2::text AND key = k.key
+		AND (wake_at > (SELECT now FROM at) OR (expires_at = 0 OR expires_at > (SELECT now FROM at))) LIMIT 1) END, '') AS other,
+	coalesce(CASE WHEN (SELECT waiting FROM flags) THEN (SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 3 = -1 AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) ORDER BY seq LIMIT 1) END, 9223372036854775807::bigint) AS waiting,
+	coalesce(CASE WHEN (SELECT held FROM flags) THEN (SELECT seq FROM "outmill"."records" WHERE hashtextextended('k' || k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) =
+			hashtextextended(under, hashtextextended(topic, hashtextextended(grp, 0))) AND 1 - stage = 0
+		AND grp = $1::text AND topic = $2::text AND under = 'k' || k.key ORDER BY seq LIMIT 1) END, 9223372036854775807::bigint) AS held,
+	coalesce(CASE WHEN (SELECT dead FROM flags) THEN (SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND parked AND grp = $1::text AND topic = $2::text AND key = k.key ORDER BY seq LIMIT 1) END, 9223372036854775807::bigint) AS parked,
+	least(
+		CASE WHEN (SELECT waiting FROM flags) THEN (SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 3 = -1 AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1) END,
+		CASE WHEN (SELECT delayed FROM flags) THEN (SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 4 = -1 AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1) END,
+		CASE WHEN (SELECT leased FROM flags) THEN (SELECT min(seq) FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner = $3::text AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at)) END,
+		9223372036854775807::bigint) AS due) AS s WHERE $6::boolean AND k.key <> ''
+	AND (SELECT waiting OR delayed OR leased OR held OR dead FROM flags)) AS p
+UNION ALL SELECT 5, 0, pos, '00000000-0000-0000-0000-000000000000'::uuid, '', '', fresh::integer, size, 0, 0, 0, 0, 0, 0, 0, seen, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
+	'', '', '', '', '', '', '', '', NULL::bytea FROM logs WHERE seen IS NOT NULL
+UNION ALL SELECT 6, 0, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, event, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid,
+	flag, 0,
+	'', CASE WHEN pos <= (SELECT upto FROM brought) THEN coalesce(message_id, id::text) ELSE '' END,
+	coalesce(correlation_id, ''), coalesce(causation_id, ''), coalesce(traceparent, ''), coalesce(tracestate, ''), coalesce(dedup_key, ''),
+	CASE WHEN $11::integer & 1 <> 0 AND pos <= (SELECT upto FROM brought) THEN coalesce(metadata, '') ELSE '' END,
+	CASE WHEN $11::integer & 2 <> 0 AND pos <= (SELECT upto FROM brought) THEN payload END FROM logs WHERE seen IS NULL
+UNION ALL SELECT 7, 0, 0, '00000000-0000-0000-0000-000000000000'::uuid, key, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, owner, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, '', '', '', '', '', '', '', '', NULL::bytea
+	FROM (SELECT l.key, min(w.owner) AS owner FROM "outmill"."log_in_work"($2::text, $7::bigint) AS w CROSS JOIN LATERAL "outmill"."log_keys_of"(w) AS l (key)
+	WHERE w.owner <> $3::text AND (l.key IN (SELECT key FROM keys)) IS TRUE GROUP BY l.key) AS o;
+
+-- page_with_log, with locks
+WITH /* outmill page_with_log */ at AS MATERIALIZED (SELECT "outmill"."now"() AS now),
+notes AS MATERIALIZED (SELECT * FROM (
+	SELECT b.* FROM unnest($5::text[]) AS f (blocker) CROSS JOIN LATERAL (
+		SELECT name, blocker, head, look_at, looks, xmin::text::bigint AS writer FROM "outmill"."notes"
+		WHERE hashtextextended(topic, hashtextextended(grp, 0)) = hashtextextended($2::text, hashtextextended($1::text, 0))
+			AND grp IS NOT DISTINCT FROM $1::text AND topic IS NOT DISTINCT FROM $2::text AND blocker = f.blocker ORDER BY head, name LIMIT $4::bigint) AS b
+	UNION SELECT * FROM (SELECT name, blocker, head, look_at, looks, xmin::text::bigint FROM "outmill"."notes"
+		WHERE grp = $1::text AND topic = $2::text AND look_at <> 0 AND look_at <= (SELECT now FROM at) ORDER BY look_at
+		LIMIT 10 * $4::bigint + 1000) AS l
+	UNION SELECT name, blocker, head, look_at, looks, xmin::text::bigint FROM "outmill"."notes"
+		WHERE $6::boolean AND grp = $1::text AND topic = $2::text AND name >= 'q' AND name < 'r') AS n
+	ORDER BY head, name LIMIT $4::bigint),
+shares AS MATERIALIZED (SELECT greatest(1, $4::bigint / greatest(1, count(*))) AS share FROM notes WHERE name >= 'k' AND name < 'l'),
+held AS MATERIALIZED (SELECT h.* FROM notes AS n CROSS JOIN LATERAL (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r
+	WHERE hashtextextended(under, hashtextextended(topic, hashtextextended(grp, 0))) =
+			hashtextextended(n.name, hashtextextended($2::text, hashtextextended($1::text, 0))) AND 1 - stage = 0
+		AND grp = $1::text AND topic = $2::text AND under = n.name
+	ORDER BY seq LIMIT CASE WHEN $6::boolean AND n.name >= 'k' AND n.name < 'l' THEN (SELECT share FROM shares) ELSE $4::bigint END FOR NO KEY UPDATE OF r SKIP LOCKED) AS h),
+ready AS MATERIALIZED (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r WHERE $6::boolean AND grp = $1::text AND topic = $2::text AND stage = 0
+	ORDER BY seq LIMIT $4::bigint),
+flags AS MATERIALIZED (SELECT
+	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage - 2 = 0 LIMIT 1) IS NOT NULL AS waiting,
+	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 3 AND wake_at <> 0 AND wake_at <= (SELECT now FROM at) LIMIT 1)
+		IS NOT NULL AS delayed,
+	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 4 AND wake_at <> 0 LIMIT 1) IS NOT NULL AS leased,
+	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage - 1 = 0 AND under >= 'k' AND under < 'l' LIMIT 1) IS NOT NULL AS held,
+	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = $2::text AND stage = 6 AND stage > 4 LIMIT 1) IS NOT NULL AS dead),
+logs AS MATERIALIZED (SELECT g.* FROM
+	"outmill"."log_page"($2::text, $7::bigint, $8::bigint, nullif($9::text, '')::pg_snapshot, $4::bigint, $11::integer <> 0) AS g
+	WHERE (SELECT stamp FROM "outmill"."events") = $10::bigint),
+brought AS MATERIALIZED (SELECT max(f.pos) AS upto FROM
+	(SELECT pos, row_number() OVER given AS nth, sum(least(size, 1 << 30)::integer) OVER given AS bytes
+	FROM logs WHERE seen IS NULL AND $11::integer <> 0 WINDOW given AS (ROWS UNBOUNDED PRECEDING)) AS f
+	WHERE f.nth <= $13::bigint AND f.bytes <= $12::bigint),
+keys AS MATERIALIZED (SELECT key FROM held UNION SELECT key FROM logs WHERE seen IS NULL UNION SELECT key FROM ready UNION SELECT substr(name, 2) FROM notes WHERE name >= 'k' AND name < 'l')
+SELECT p.*, '', '', '', '', '', '', '', NULL::bytea FROM (SELECT 0 AS kind, 0::bigint AS line, (SELECT now FROM at), '00000000-0000-0000-0000-000000000000'::uuid, '', '', 0, 0, 0, 0, 0, 0, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, (SELECT 1 FROM "outmill"."records" WHERE grp = '' AND stage IN (0, 3) AND topic = $2::text LIMIT 1) IS NOT NULL, 0, ''
+UNION ALL SELECT 1, 0, head, '00000000-0000-0000-0000-000000000000'::uuid, name, '', writer, 0, 0, look_at, 0, 0, looks, 0, 0, blocker, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, '' FROM notes
+UNION ALL SELECT 2, 0, seq, id, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, attempts, claims, expiries, owner, worker, under, step, waits_for, parked, processed_at, processed_by FROM held
+UNION ALL SELECT 3, 0, seq, id, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, attempts, claims, expiries, owner, worker, under, step, waits_for, parked, processed_at, processed_by FROM ready
+UNION ALL SELECT 4, 0, s.waiting, '00000000-0000-0000-0000-000000000000'::uuid, k.key, '', s.held, 0, 0, s.parked, s.due, 0, 0, 0, 0, s.other, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, '' FROM keys AS k CROSS JOIN LATERAL (SELECT coalesce(CASE WHEN (SELECT leased FROM flags) THEN (SELECT owner FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner < $3::text AND grp = $1::text AND topic = $2::text AND key = k.key
+		AND (wake_at > (SELECT now FROM at) OR (expires_at = 0 OR expires_at > (SELECT now FROM at))) LIMIT 1) END,
+	CASE WHEN (SELECT leased FROM flags) THEN (SELECT owner FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner > $3::text AND grp = $1::text AND topic = $2::text AND key = k.key
+		AND (wake_at > (SELECT now FROM at) OR (expires_at = 0 OR expires_at > (SELECT now FROM at))) LIMIT 1) END, '') AS other,
+	coalesce(CASE WHEN (SELECT waiting FROM flags) THEN (SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 3 = -1 AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) ORDER BY seq LIMIT 1) END, 9223372036854775807::bigint) AS waiting,
+	coalesce(CASE WHEN (SELECT held FROM flags) THEN (SELECT seq FROM "outmill"."records" WHERE hashtextextended('k' || k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) =
+			hashtextextended(under, hashtextextended(topic, hashtextextended(grp, 0))) AND 1 - stage = 0
+		AND grp = $1::text AND topic = $2::text AND under = 'k' || k.key ORDER BY seq LIMIT 1) END, 9223372036854775807::bigint) AS held,
+	coalesce(CASE WHEN (SELECT dead FROM flags) THEN (SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND parked AND grp = $1::text AND topic = $2::text AND key = k.key ORDER BY seq LIMIT 1) END, 9223372036854775807::bigint) AS parked,
+	least(
+		CASE WHEN (SELECT waiting FROM flags) THEN (SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 3 = -1 AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1) END,
+		CASE WHEN (SELECT delayed FROM flags) THEN (SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 4 = -1 AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1) END,
+		CASE WHEN (SELECT leased FROM flags) THEN (SELECT min(seq) FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended($2::text, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner = $3::text AND grp = $1::text AND topic = $2::text AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at)) END,
+		9223372036854775807::bigint) AS due) AS s WHERE $6::boolean AND k.key <> ''
+	AND (SELECT waiting OR delayed OR leased OR held OR dead FROM flags)) AS p
+UNION ALL SELECT 5, 0, pos, '00000000-0000-0000-0000-000000000000'::uuid, '', '', fresh::integer, size, 0, 0, 0, 0, 0, 0, 0, seen, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
+	'', '', '', '', '', '', '', '', NULL::bytea FROM logs WHERE seen IS NOT NULL
+UNION ALL SELECT 6, 0, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, event, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid,
+	flag, 0,
+	'', CASE WHEN pos <= (SELECT upto FROM brought) THEN coalesce(message_id, id::text) ELSE '' END,
+	coalesce(correlation_id, ''), coalesce(causation_id, ''), coalesce(traceparent, ''), coalesce(tracestate, ''), coalesce(dedup_key, ''),
+	CASE WHEN $11::integer & 1 <> 0 AND pos <= (SELECT upto FROM brought) THEN coalesce(metadata, '') ELSE '' END,
+	CASE WHEN $11::integer & 2 <> 0 AND pos <= (SELECT upto FROM brought) THEN payload END FROM logs WHERE seen IS NULL
+UNION ALL SELECT 7, 0, 0, '00000000-0000-0000-0000-000000000000'::uuid, key, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, owner, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, '', '', '', '', '', '', '', '', NULL::bytea
+	FROM (SELECT l.key, min(w.owner) AS owner FROM "outmill"."log_in_work"($2::text, $7::bigint) AS w CROSS JOIN LATERAL "outmill"."log_keys_of"(w) AS l (key)
+	WHERE w.owner <> $3::text AND (l.key IN (SELECT key FROM keys)) IS TRUE GROUP BY l.key) AS o;
+
 -- pages
 WITH /* outmill pages */ at AS MATERIALIZED (SELECT "outmill"."now"() AS now),
-lines AS MATERIALIZED (SELECT u.topic, u.line FROM unnest($2::text[]) WITH ORDINALITY AS u (topic, line)),
+lines AS MATERIALIZED (SELECT * FROM
+	unnest($2::text[], $7::text::bigint[], $8::text::bigint[], $9::text[]) WITH ORDINALITY AS u (topic, chain, begin_pos, begin_seen, line)),
+logs AS MATERIALIZED (SELECT l.line, l.topic, g.* FROM lines AS l CROSS JOIN LATERAL
+	"outmill"."log_page"(l.topic, l.chain, l.begin_pos, nullif(l.begin_seen, '')::pg_snapshot, $4::bigint) AS g
+	WHERE l.chain >= 0 AND (SELECT stamp FROM "outmill"."events") = $10::bigint),
 alone AS MATERIALIZED (SELECT l.line FROM lines AS l WHERE
-	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = l.topic AND stage = 2 AND wake_at <> 0 AND wake_at <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
+	(SELECT 1 FROM logs AS g WHERE g.line = l.line AND g.flag LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM "outmill"."log_in_work"(l.topic, l.chain) AS b WHERE b.lease_until <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = l.topic AND stage = 2 AND wake_at <> 0 AND wake_at <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
 	OR (SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = l.topic AND stage = 3 AND wake_at <> 0 AND wake_at <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
 	OR (SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = l.topic AND stage = 4 AND wake_at <> 0 AND wake_at <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
 	OR (SELECT 1 FROM unnest($5::text[]) AS f (blocker) CROSS JOIN LATERAL (SELECT 1 FROM "outmill"."notes"
@@ -804,7 +946,9 @@ alone AS MATERIALIZED (SELECT l.line FROM lines AS l WHERE
 ready AS MATERIALIZED (SELECT l.line, l.topic, r.* FROM lines AS l CROSS JOIN LATERAL (SELECT r.seq, r.id, r.grp, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r
 	WHERE grp = $1::text AND topic = l.topic AND stage = 0 ORDER BY seq LIMIT $4::bigint ) AS r
 	WHERE l.line NOT IN (SELECT line FROM alone)),
-keys AS (SELECT DISTINCT line, topic, key FROM ready WHERE $6::boolean AND key <> '')
+keys AS MATERIALIZED (
+	SELECT line, topic, key FROM ready WHERE $6::boolean AND key <> ''
+	UNION SELECT line, topic, key FROM logs WHERE $6::boolean AND key <> '')
 SELECT 1 AS kind, line, 0::bigint, '00000000-0000-0000-0000-000000000000'::uuid AS id, '', '', 0::bigint, 0, 0, 0::bigint, 0::bigint, 0, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, '' FROM alone
 UNION ALL SELECT 3, line, seq, id, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, attempts, claims, expiries, owner, worker, under, step, waits_for, parked, processed_at, processed_by FROM ready
 UNION ALL SELECT 4, k.line, s.waiting, '00000000-0000-0000-0000-000000000000'::uuid, k.key, '', s.held, 0, 0, s.parked, s.due, 0, 0, 0, 0, s.other, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, '' FROM keys AS k CROSS JOIN LATERAL (SELECT coalesce((SELECT owner FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner < $3::text AND grp = $1::text AND topic = k.topic AND key = k.key
@@ -820,13 +964,28 @@ UNION ALL SELECT 4, k.line, s.waiting, '00000000-0000-0000-0000-000000000000'::u
 		(SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND stage - 3 = -1 AND grp = $1::text AND topic = k.topic AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1),
 		(SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND stage - 4 = -1 AND grp = $1::text AND topic = k.topic AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1),
 		(SELECT min(seq) FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner = $3::text AND grp = $1::text AND topic = k.topic AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at)),
-		9223372036854775807::bigint) AS due) AS s;
+		9223372036854775807::bigint) AS due) AS s
+UNION ALL SELECT 5, line, pos, '00000000-0000-0000-0000-000000000000'::uuid, '', '', fresh::integer, size, 0, 0, 0, 0, 0, 0, 0, seen, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
+	'' FROM logs WHERE seen IS NOT NULL
+UNION ALL SELECT 6, line, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, event, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid,
+	flag, 0,
+	'' FROM logs WHERE seen IS NULL
+UNION ALL SELECT 7, line, 0, '00000000-0000-0000-0000-000000000000'::uuid, key, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, owner, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, ''
+	FROM (SELECT n.line, l.key, min(w.owner) AS owner
+	FROM lines AS n CROSS JOIN LATERAL "outmill"."log_in_work"(n.topic, n.chain) AS w CROSS JOIN LATERAL "outmill"."log_keys_of"(w) AS l (key)
+	WHERE w.owner <> $3::text AND ((n.line, l.key) IN (SELECT line, key FROM keys)) IS TRUE GROUP BY n.line, l.key) AS o;
 
 -- pages, with locks
 WITH /* outmill pages */ at AS MATERIALIZED (SELECT "outmill"."now"() AS now),
-lines AS MATERIALIZED (SELECT u.topic, u.line FROM unnest($2::text[]) WITH ORDINALITY AS u (topic, line)),
+lines AS MATERIALIZED (SELECT * FROM
+	unnest($2::text[], $7::text::bigint[], $8::text::bigint[], $9::text[]) WITH ORDINALITY AS u (topic, chain, begin_pos, begin_seen, line)),
+logs AS MATERIALIZED (SELECT l.line, l.topic, g.* FROM lines AS l CROSS JOIN LATERAL
+	"outmill"."log_page"(l.topic, l.chain, l.begin_pos, nullif(l.begin_seen, '')::pg_snapshot, $4::bigint) AS g
+	WHERE l.chain >= 0 AND (SELECT stamp FROM "outmill"."events") = $10::bigint),
 alone AS MATERIALIZED (SELECT l.line FROM lines AS l WHERE
-	(SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = l.topic AND stage = 2 AND wake_at <> 0 AND wake_at <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
+	(SELECT 1 FROM logs AS g WHERE g.line = l.line AND g.flag LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM "outmill"."log_in_work"(l.topic, l.chain) AS b WHERE b.lease_until <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = l.topic AND stage = 2 AND wake_at <> 0 AND wake_at <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
 	OR (SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = l.topic AND stage = 3 AND wake_at <> 0 AND wake_at <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
 	OR (SELECT 1 FROM "outmill"."records" WHERE grp = $1::text AND topic = l.topic AND stage = 4 AND wake_at <> 0 AND wake_at <= (SELECT now FROM at) LIMIT 1) IS NOT NULL
 	OR (SELECT 1 FROM unnest($5::text[]) AS f (blocker) CROSS JOIN LATERAL (SELECT 1 FROM "outmill"."notes"
@@ -840,7 +999,9 @@ alone AS MATERIALIZED (SELECT l.line FROM lines AS l WHERE
 ready AS MATERIALIZED (SELECT l.line, l.topic, r.* FROM lines AS l CROSS JOIN LATERAL (SELECT r.seq, r.id, r.grp, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by FROM "outmill"."records" AS r
 	WHERE grp = $1::text AND topic = l.topic AND stage = 0 ORDER BY seq LIMIT $4::bigint FOR NO KEY UPDATE OF r SKIP LOCKED) AS r
 	WHERE l.line NOT IN (SELECT line FROM alone)),
-keys AS (SELECT DISTINCT line, topic, key FROM ready WHERE $6::boolean AND key <> '')
+keys AS MATERIALIZED (
+	SELECT line, topic, key FROM ready WHERE $6::boolean AND key <> ''
+	UNION SELECT line, topic, key FROM logs WHERE $6::boolean AND key <> '')
 SELECT 1 AS kind, line, 0::bigint, '00000000-0000-0000-0000-000000000000'::uuid AS id, '', '', 0::bigint, 0, 0, 0::bigint, 0::bigint, 0, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, '' FROM alone
 UNION ALL SELECT 3, line, seq, id, key, tenant_id, created_at, size, stage, wake_at, next_at, expires_at, attempts, claims, expiries, owner, worker, under, step, waits_for, parked, processed_at, processed_by FROM ready
 UNION ALL SELECT 4, k.line, s.waiting, '00000000-0000-0000-0000-000000000000'::uuid, k.key, '', s.held, 0, 0, s.parked, s.due, 0, 0, 0, 0, s.other, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, '' FROM keys AS k CROSS JOIN LATERAL (SELECT coalesce((SELECT owner FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner < $3::text AND grp = $1::text AND topic = k.topic AND key = k.key
@@ -856,7 +1017,16 @@ UNION ALL SELECT 4, k.line, s.waiting, '00000000-0000-0000-0000-000000000000'::u
 		(SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND stage - 3 = -1 AND grp = $1::text AND topic = k.topic AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1),
 		(SELECT seq FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND stage - 4 = -1 AND grp = $1::text AND topic = k.topic AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at) ORDER BY seq LIMIT 1),
 		(SELECT min(seq) FROM "outmill"."records" WHERE lane = hashtextextended(k.key, hashtextextended(k.topic, hashtextextended($1::text, 0))) AND stage - 5 = -1 AND owner = $3::text AND grp = $1::text AND topic = k.topic AND key = k.key AND (expires_at = 0 OR expires_at > (SELECT now FROM at)) AND wake_at <= (SELECT now FROM at)),
-		9223372036854775807::bigint) AS due) AS s;
+		9223372036854775807::bigint) AS due) AS s
+UNION ALL SELECT 5, line, pos, '00000000-0000-0000-0000-000000000000'::uuid, '', '', fresh::integer, size, 0, 0, 0, 0, 0, 0, 0, seen, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, flag, 0,
+	'' FROM logs WHERE seen IS NOT NULL
+UNION ALL SELECT 6, line, pos, id, key, tenant_id, created_at, size, 0, 0, created_at, event, 0, 0, 0, '', '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid,
+	flag, 0,
+	'' FROM logs WHERE seen IS NULL
+UNION ALL SELECT 7, line, 0, '00000000-0000-0000-0000-000000000000'::uuid, key, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, owner, '', '', '00000000-0000-0000-0000-000000000000'::uuid, '00000000-0000-0000-0000-000000000000'::uuid, false, 0, ''
+	FROM (SELECT n.line, l.key, min(w.owner) AS owner
+	FROM lines AS n CROSS JOIN LATERAL "outmill"."log_in_work"(n.topic, n.chain) AS w CROSS JOIN LATERAL "outmill"."log_keys_of"(w) AS l (key)
+	WHERE w.owner <> $3::text AND ((n.line, l.key) IN (SELECT line, key FROM keys)) IS TRUE GROUP BY n.line, l.key) AS o;
 
 -- patience
 SELECT /* outmill patience */ set_config('idle_in_transaction_session_timeout', '10min', true);
@@ -1098,7 +1268,8 @@ SELECT /* outmill share_routes */ pg_advisory_xact_lock_shared($1::bigint);
 SELECT /* outmill state */ m.version, m.compatible, m.routes, m.pauses, "outmill"."now"(),
 	(SELECT 1 FROM "outmill"."notes" LIMIT 1) IS NOT NULL,
 	(SELECT 1 FROM "outmill"."notes" WHERE blocker >= 'p' AND blocker < 'r' LIMIT 1) IS NOT NULL,
-	(SELECT 1 FROM "outmill"."records" WHERE grp = '' AND stage IN (0, 3) LIMIT 1) IS NOT NULL
+	(SELECT 1 FROM "outmill"."records" WHERE grp = '' AND stage IN (0, 3) LIMIT 1) IS NOT NULL,
+	(SELECT stamp FROM "outmill"."events"), (SELECT last FROM "outmill"."events"), m.segment
 FROM "outmill"."meta" AS m;
 
 -- swap_delete
