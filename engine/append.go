@@ -136,7 +136,7 @@ func (a *appending) rows(t *tx, routes *storekit.RoutingTable, fair *fairTopics)
 	if err != nil {
 		return nil, err
 	}
-	rows := make([]driver.NewRow, 0, len(a.Records))
+	var rows []driver.NewRow
 	readers := map[string][]string{}
 	for i, r := range a.Records {
 		if a.Duplicate[i] {
@@ -148,6 +148,9 @@ func (a *appending) rows(t *tx, routes *storekit.RoutingTable, fair *fairTopics)
 				groups = []string{""}
 			}
 			readers[r.Topic] = groups
+		}
+		if rows == nil { // most calls have one topic, and a row is large
+			rows = make([]driver.NewRow, 0, len(a.Records)*len(groups))
 		}
 		part := 0
 		if fair.ServesTurns(r.Topic) {
