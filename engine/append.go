@@ -30,7 +30,11 @@ func (e *Engine) Append(ctx context.Context, records ...*outmill.Record) error {
 	// Steps are attached to their joins after the insert.
 	steps := slices.ContainsFunc(records, func(r *outmill.Record) bool { return len(r.Joins) > 0 })
 	own := e.own(ctx, e.db.Update, driver.Begin{Durable: true, Inserts: !steps})
-	err = e.inTxOr(ctx, operation, func(ctx context.Context, t *tx) error {
+	within := e.db.Within
+	if in, ok := e.db.(driver.AppendWithin); ok && !steps {
+		within = in.AppendWithin
+	}
+	err = e.inTxOf(ctx, operation, within, func(ctx context.Context, t *tx) error {
 		// A driver may have to poll for the commit.
 		if caller != nil && e.notifier.HasListeners() {
 			t.OnCommit(func() {

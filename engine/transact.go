@@ -61,6 +61,12 @@ func (e *Engine) viewTx(ctx context.Context, operation string, fn func(ctx conte
 }
 
 func (e *Engine) inTxOr(ctx context.Context, operation string, fn func(ctx context.Context, t *tx) error, own run) error {
+	return e.inTxOf(ctx, operation, e.db.Within, fn, own)
+}
+
+// inTxOf runs fn by in if ctx carries a caller's transaction, and in its own otherwise.
+func (e *Engine) inTxOf(ctx context.Context, operation string, in func(context.Context, any, func(driver.Tx) error) error,
+	fn func(ctx context.Context, t *tx) error, own run) error {
 	caller, err := e.db.TxOf(ctx)
 	if err != nil {
 		return e.explain(ctx, operation, err)
@@ -68,7 +74,7 @@ func (e *Engine) inTxOr(ctx context.Context, operation string, fn func(ctx conte
 	if caller == nil {
 		return e.do(ctx, operation, own, fn)
 	}
-	within := func(fn func(driver.Tx) error) error { return e.db.Within(ctx, caller, fn) }
+	within := func(fn func(driver.Tx) error) error { return in(ctx, caller, fn) }
 	return e.do(ctx, operation, within, func(ctx context.Context, t *tx) error {
 		t.callers = true
 		return fn(ctx, t)

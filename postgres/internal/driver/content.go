@@ -28,6 +28,9 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 		if slices.ContainsFunc(rows, func(r driver.NewRow) bool { return !r.Made }) {
 			return errGuess // their ids are looked for before the commit
 		}
+		if t.caller != nil {
+			return t.insertWithin(ctx, rows)
+		}
 		if err := t.beginInsert(ctx, rows); err != nil {
 			return err
 		}
@@ -190,10 +193,14 @@ type guessing struct{}
 
 func (guessing) send(context.Context, []step) error { return errGuess }
 
+// hasFixedTime reports whether a row has a time that does not depend on the moment of its append.
+func hasFixedTime(r driver.NewRow) bool {
+	return !r.Record.DueAt.IsZero() || !r.Record.ExpiresAt.IsZero()
+}
+
 // beginInsert begins the transaction of an insert whose rows have no other times than those that depend on its moment.
 func (t *tx) beginInsert(ctx context.Context, rows []driver.NewRow) error {
-	fixed := func(r driver.NewRow) bool { return !r.Record.DueAt.IsZero() || !r.Record.ExpiresAt.IsZero() }
-	if slices.ContainsFunc(rows, fixed) {
+	if slices.ContainsFunc(rows, hasFixedTime) {
 		return errGuess
 	}
 	own, err := t.d.begin(ctx)

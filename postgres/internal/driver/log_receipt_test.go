@@ -39,6 +39,10 @@ func (d interposed) Within(ctx context.Context, tx any, fn func(contract.Tx) err
 	return d.Driver.Within(ctx, tx, d.in(fn))
 }
 
+func (d interposed) AppendWithin(ctx context.Context, tx any, fn func(contract.Tx) error) error {
+	return d.Driver.AppendWithin(ctx, tx, d.in(fn))
+}
+
 func (t interposedTx) Scan(ctx context.Context, kind, prefix string) ([]contract.Entry, error) {
 	t.d.once.Do(t.d.before)
 	return t.Tx.Scan(ctx, kind, prefix)

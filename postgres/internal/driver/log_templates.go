@@ -2,6 +2,7 @@ package driver
 
 import (
 	_ "embed"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -30,14 +31,17 @@ func addLogTemplates(all map[string]string) {
 	delete(all, insert)
 }
 
+// unnested is a list of an append.
+var unnested = regexp.MustCompile(`pg_catalog\.unnest\(([^()]+)\[\]\)`)
+
 // ofOne is the append of a list as that of one row, whose values are the items of its lists: lists take half as much again.
 func ofOne(insert string) string {
-	before, rest, found := strings.Cut(insert, "unnest(")
+	before, rest, found := strings.Cut(insert, "ROWS FROM (")
 	lists, after, ends := strings.Cut(rest, ") WITH ORDINALITY AS u (")
 	if !found || !ends {
 		panic("the append of the log has no lists")
 	}
-	return before + "(VALUES (" + strings.ReplaceAll(lists, "[]", "") + ", 1)) AS u (" + after
+	return before + "(VALUES (" + unnested.ReplaceAllString(lists, "$1") + ", 1)) AS u (" + after
 }
 
 // itemsOf are the items of lists that have one. A list without items has an empty text.

@@ -30,6 +30,8 @@ type tx struct {
 	holds bool
 	// guesses says that the state is that of an earlier transaction. See guess.
 	guesses, durable bool
+	// caller is the transaction of a caller in which a guess inserts: see AppendWithin.
+	caller sender
 	// log is nil in a driver without one.
 	log *txLog
 	// reads says that it is a Read without a transaction.

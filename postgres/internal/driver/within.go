@@ -94,10 +94,15 @@ func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) erro
 	if err != nil {
 		return err
 	}
+	return d.withinOn(ctx, caller, to, fn)
+}
+
+// withinOn is Within on the sender of a caller's transaction, which no other call uses.
+func (d *Driver) withinOn(ctx context.Context, caller any, to sender, fn func(driver.Tx) error) error {
 	stale := func(err error) bool { return errors.Is(err, errStale) }
 	var t *tx
 	tries := 0
-	err = storekit.Repeat(ctx, stale, func() error {
+	err := storekit.Repeat(ctx, stale, func() error {
 		tries++
 		t = &tx{d: d, to: to, log: d.newTxLog(), holds: tries > patientTries}
 		return t.within(ctx, fn)
@@ -105,13 +110,18 @@ func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) erro
 	if err != nil {
 		return withSession(ctx, connOf(caller), err)
 	}
+	t.handOver(ctx, caller)
+	return nil
+}
+
+// handOver has the caller's transaction do behind its commit what the call wants to be done then.
+func (t *tx) handOver(ctx context.Context, caller any) {
 	if own, ok := caller.(*openTx); ok {
 		own.onCommit = append(own.onCommit, t.AfterCommit...)
 	}
-	if own, ok := ctx.Value(begunBy{d}).(*begun); ok && caller == any(own.tx) {
+	if own, ok := ctx.Value(begunBy{t.d}).(*begun); ok && caller == any(own.tx) {
 		own.AfterCommit = append(own.AfterCommit, t.AfterCommit...)
 	}
-	return nil
 }
 
 // within runs fn behind a savepoint, and goes back to it if fn fails.

@@ -35,25 +35,38 @@ SELECT d.topic, d.first FROM (SELECT u.topic, {p:log_due}(u.topic, u.chain, u.be
 -- What an append needs of the registrations of $2, at the time $1 of the process if that is not 0; see insert. $4 is the last event that they
 -- know; where they are guessed it is read beside them. The append may have read later registrations than those: then there is no row. Nor is there
 -- one if appends of today go to another segment than the guessed one, $5, which could not be truncated while a process goes on to append there.
-SELECT CASE WHEN $1::bigint <> 0 THEN {p:now}() - $1::bigint ELSE 0 END AS later,
-	CASE WHEN $1::bigint <> 0 THEN (SELECT last FROM {p:events}) ELSE $4::bigint END AS event FROM {p:meta}
-	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer AND segment = $5::integer)
+-- It runs in callers' transactions with their settings, so it says where its operators are: see append_within.go.
+SELECT CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN {p:now}() OPERATOR(pg_catalog.-) $1::bigint ELSE 0::bigint END AS later,
+	CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN (SELECT last FROM {p:events}) ELSE $4::bigint END AS event FROM {p:meta}
+	WHERE routes OPERATOR(pg_catalog.=) $2::bigint AND ($1::bigint OPERATOR(pg_catalog.=) 0::bigint
+		OR version OPERATOR(pg_catalog.>=) $3::integer AND compatible OPERATOR(pg_catalog.<=) $3::integer AND segment OPERATOR(pg_catalog.=) $5::integer)
 
 -- name: log_copying
 -- The server would wait for the rows of a COPY without a limit.
 SELECT set_config('statement_timeout', '10min', true) WHERE current_setting('statement_timeout') = '0'
 
 -- name: log_insert
--- An append of rows that are due at once, behind log_check.
+-- An append of rows that are due at once, behind log_check, and with the same care.
 WITH m AS MATERIALIZED ({checked}),
 inserted AS (INSERT INTO {p:log_{segment}} (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
-SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
-	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
-	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
-FROM m CROSS JOIN unnest($6::text::bigint[], $7::text::uuid[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[],
-	$16::text[], $17::text[], $18::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
-	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
+SELECT u.created_at OPERATOR(pg_catalog.+) m.later, u.id, u.topic,
+	CASE WHEN u.key OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.key END,
+	CASE WHEN u.message_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.message_id END,
+	CASE WHEN u.tenant_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.tenant_id END,
+	CASE WHEN u.correlation_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.correlation_id END,
+	CASE WHEN u.causation_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.causation_id END,
+	CASE WHEN u.traceparent OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.traceparent END,
+	CASE WHEN u.tracestate OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.tracestate END,
+	CASE WHEN u.dedup_key OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.dedup_key END,
+	CASE WHEN pg_catalog.length(u.metadata) OPERATOR(pg_catalog.>) 1 THEN pg_catalog.substr(u.metadata, 2) END,
+	CASE WHEN pg_catalog.substr(u.metadata, 1, 1) OPERATOR(pg_catalog.=) '+'::pg_catalog.text THEN u.payload END, m.event
+FROM m CROSS JOIN ROWS FROM (pg_catalog.unnest($6::pg_catalog.text::bigint[]), pg_catalog.unnest($7::pg_catalog.text::pg_catalog.uuid[]),
+	pg_catalog.unnest($8::pg_catalog.text[]), pg_catalog.unnest($9::pg_catalog.text[]), pg_catalog.unnest($10::pg_catalog.text[]),
+	pg_catalog.unnest($11::pg_catalog.text[]), pg_catalog.unnest($12::pg_catalog.text[]), pg_catalog.unnest($13::pg_catalog.text[]),
+	pg_catalog.unnest($14::pg_catalog.text[]), pg_catalog.unnest($15::pg_catalog.text[]), pg_catalog.unnest($16::pg_catalog.text[]),
+	pg_catalog.unnest($17::pg_catalog.text[]), pg_catalog.unnest($18::pg_catalog.bytea[])) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id,
+	correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m
 
 -- name: log_move_ended

@@ -26,9 +26,10 @@ SELECT /* outmill log_change_unread */ r FROM "outmill"."log_change_unread"($1::
 	$8::text, $9::text::bigint[], $10::text::bigint[], $11::boolean) AS r;
 
 -- log_check
-SELECT /* outmill log_check */ CASE WHEN $1::bigint <> 0 THEN "outmill"."now"() - $1::bigint ELSE 0 END AS later,
-	CASE WHEN $1::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
-	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer AND segment = $5::integer);
+SELECT /* outmill log_check */ CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN "outmill"."now"() OPERATOR(pg_catalog.-) $1::bigint ELSE 0::bigint END AS later,
+	CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
+	WHERE routes OPERATOR(pg_catalog.=) $2::bigint AND ($1::bigint OPERATOR(pg_catalog.=) 0::bigint
+		OR version OPERATOR(pg_catalog.>=) $3::integer AND compatible OPERATOR(pg_catalog.<=) $3::integer AND segment OPERATOR(pg_catalog.=) $5::integer);
 
 -- log_content
 SELECT /* outmill log_content */ r.pos, r.id, r.due_at, r.message_id, coalesce(r.correlation_id, ''), coalesce(r.causation_id, ''),
@@ -76,87 +77,159 @@ SELECT /* outmill log_ids */ 1 FROM unnest($1::text::uuid[], $2::text::uuid[]) A
 	CROSS JOIN LATERAL (SELECT g.id FROM "outmill"."log" AS g WHERE g.id >= u.low AND g.id <= u.high ORDER BY g.id LIMIT 1) AS l LIMIT 1;
 
 -- log_insert_0
-WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint <> 0 THEN "outmill"."now"() - $1::bigint ELSE 0 END AS later,
-	CASE WHEN $1::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
-	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer AND segment = $5::integer)),
+WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN "outmill"."now"() OPERATOR(pg_catalog.-) $1::bigint ELSE 0::bigint END AS later,
+	CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
+	WHERE routes OPERATOR(pg_catalog.=) $2::bigint AND ($1::bigint OPERATOR(pg_catalog.=) 0::bigint
+		OR version OPERATOR(pg_catalog.>=) $3::integer AND compatible OPERATOR(pg_catalog.<=) $3::integer AND segment OPERATOR(pg_catalog.=) $5::integer)),
 inserted AS (INSERT INTO "outmill"."log_0" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
-SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
-	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
-	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
-FROM m CROSS JOIN unnest($6::text::bigint[], $7::text::uuid[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[],
-	$16::text[], $17::text[], $18::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
-	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
+SELECT u.created_at OPERATOR(pg_catalog.+) m.later, u.id, u.topic,
+	CASE WHEN u.key OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.key END,
+	CASE WHEN u.message_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.message_id END,
+	CASE WHEN u.tenant_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.tenant_id END,
+	CASE WHEN u.correlation_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.correlation_id END,
+	CASE WHEN u.causation_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.causation_id END,
+	CASE WHEN u.traceparent OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.traceparent END,
+	CASE WHEN u.tracestate OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.tracestate END,
+	CASE WHEN u.dedup_key OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.dedup_key END,
+	CASE WHEN pg_catalog.length(u.metadata) OPERATOR(pg_catalog.>) 1 THEN pg_catalog.substr(u.metadata, 2) END,
+	CASE WHEN pg_catalog.substr(u.metadata, 1, 1) OPERATOR(pg_catalog.=) '+'::pg_catalog.text THEN u.payload END, m.event
+FROM m CROSS JOIN ROWS FROM (pg_catalog.unnest($6::pg_catalog.text::bigint[]), pg_catalog.unnest($7::pg_catalog.text::pg_catalog.uuid[]),
+	pg_catalog.unnest($8::pg_catalog.text[]), pg_catalog.unnest($9::pg_catalog.text[]), pg_catalog.unnest($10::pg_catalog.text[]),
+	pg_catalog.unnest($11::pg_catalog.text[]), pg_catalog.unnest($12::pg_catalog.text[]), pg_catalog.unnest($13::pg_catalog.text[]),
+	pg_catalog.unnest($14::pg_catalog.text[]), pg_catalog.unnest($15::pg_catalog.text[]), pg_catalog.unnest($16::pg_catalog.text[]),
+	pg_catalog.unnest($17::pg_catalog.text[]), pg_catalog.unnest($18::pg_catalog.bytea[])) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id,
+	correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m;
 
 -- log_insert_1
-WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint <> 0 THEN "outmill"."now"() - $1::bigint ELSE 0 END AS later,
-	CASE WHEN $1::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
-	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer AND segment = $5::integer)),
+WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN "outmill"."now"() OPERATOR(pg_catalog.-) $1::bigint ELSE 0::bigint END AS later,
+	CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
+	WHERE routes OPERATOR(pg_catalog.=) $2::bigint AND ($1::bigint OPERATOR(pg_catalog.=) 0::bigint
+		OR version OPERATOR(pg_catalog.>=) $3::integer AND compatible OPERATOR(pg_catalog.<=) $3::integer AND segment OPERATOR(pg_catalog.=) $5::integer)),
 inserted AS (INSERT INTO "outmill"."log_1" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
-SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
-	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
-	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
-FROM m CROSS JOIN unnest($6::text::bigint[], $7::text::uuid[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[],
-	$16::text[], $17::text[], $18::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
-	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
+SELECT u.created_at OPERATOR(pg_catalog.+) m.later, u.id, u.topic,
+	CASE WHEN u.key OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.key END,
+	CASE WHEN u.message_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.message_id END,
+	CASE WHEN u.tenant_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.tenant_id END,
+	CASE WHEN u.correlation_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.correlation_id END,
+	CASE WHEN u.causation_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.causation_id END,
+	CASE WHEN u.traceparent OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.traceparent END,
+	CASE WHEN u.tracestate OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.tracestate END,
+	CASE WHEN u.dedup_key OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.dedup_key END,
+	CASE WHEN pg_catalog.length(u.metadata) OPERATOR(pg_catalog.>) 1 THEN pg_catalog.substr(u.metadata, 2) END,
+	CASE WHEN pg_catalog.substr(u.metadata, 1, 1) OPERATOR(pg_catalog.=) '+'::pg_catalog.text THEN u.payload END, m.event
+FROM m CROSS JOIN ROWS FROM (pg_catalog.unnest($6::pg_catalog.text::bigint[]), pg_catalog.unnest($7::pg_catalog.text::pg_catalog.uuid[]),
+	pg_catalog.unnest($8::pg_catalog.text[]), pg_catalog.unnest($9::pg_catalog.text[]), pg_catalog.unnest($10::pg_catalog.text[]),
+	pg_catalog.unnest($11::pg_catalog.text[]), pg_catalog.unnest($12::pg_catalog.text[]), pg_catalog.unnest($13::pg_catalog.text[]),
+	pg_catalog.unnest($14::pg_catalog.text[]), pg_catalog.unnest($15::pg_catalog.text[]), pg_catalog.unnest($16::pg_catalog.text[]),
+	pg_catalog.unnest($17::pg_catalog.text[]), pg_catalog.unnest($18::pg_catalog.bytea[])) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id,
+	correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m;
 
 -- log_insert_2
-WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint <> 0 THEN "outmill"."now"() - $1::bigint ELSE 0 END AS later,
-	CASE WHEN $1::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
-	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer AND segment = $5::integer)),
+WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN "outmill"."now"() OPERATOR(pg_catalog.-) $1::bigint ELSE 0::bigint END AS later,
+	CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
+	WHERE routes OPERATOR(pg_catalog.=) $2::bigint AND ($1::bigint OPERATOR(pg_catalog.=) 0::bigint
+		OR version OPERATOR(pg_catalog.>=) $3::integer AND compatible OPERATOR(pg_catalog.<=) $3::integer AND segment OPERATOR(pg_catalog.=) $5::integer)),
 inserted AS (INSERT INTO "outmill"."log_2" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
-SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
-	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
-	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
-FROM m CROSS JOIN unnest($6::text::bigint[], $7::text::uuid[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[],
-	$16::text[], $17::text[], $18::bytea[]) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
-	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
+SELECT u.created_at OPERATOR(pg_catalog.+) m.later, u.id, u.topic,
+	CASE WHEN u.key OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.key END,
+	CASE WHEN u.message_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.message_id END,
+	CASE WHEN u.tenant_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.tenant_id END,
+	CASE WHEN u.correlation_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.correlation_id END,
+	CASE WHEN u.causation_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.causation_id END,
+	CASE WHEN u.traceparent OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.traceparent END,
+	CASE WHEN u.tracestate OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.tracestate END,
+	CASE WHEN u.dedup_key OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.dedup_key END,
+	CASE WHEN pg_catalog.length(u.metadata) OPERATOR(pg_catalog.>) 1 THEN pg_catalog.substr(u.metadata, 2) END,
+	CASE WHEN pg_catalog.substr(u.metadata, 1, 1) OPERATOR(pg_catalog.=) '+'::pg_catalog.text THEN u.payload END, m.event
+FROM m CROSS JOIN ROWS FROM (pg_catalog.unnest($6::pg_catalog.text::bigint[]), pg_catalog.unnest($7::pg_catalog.text::pg_catalog.uuid[]),
+	pg_catalog.unnest($8::pg_catalog.text[]), pg_catalog.unnest($9::pg_catalog.text[]), pg_catalog.unnest($10::pg_catalog.text[]),
+	pg_catalog.unnest($11::pg_catalog.text[]), pg_catalog.unnest($12::pg_catalog.text[]), pg_catalog.unnest($13::pg_catalog.text[]),
+	pg_catalog.unnest($14::pg_catalog.text[]), pg_catalog.unnest($15::pg_catalog.text[]), pg_catalog.unnest($16::pg_catalog.text[]),
+	pg_catalog.unnest($17::pg_catalog.text[]), pg_catalog.unnest($18::pg_catalog.bytea[])) WITH ORDINALITY AS u (created_at, id, topic, key, message_id, tenant_id,
+	correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m;
 
 -- log_insert_one_0
-WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint <> 0 THEN "outmill"."now"() - $1::bigint ELSE 0 END AS later,
-	CASE WHEN $1::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
-	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer AND segment = $5::integer)),
+WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN "outmill"."now"() OPERATOR(pg_catalog.-) $1::bigint ELSE 0::bigint END AS later,
+	CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
+	WHERE routes OPERATOR(pg_catalog.=) $2::bigint AND ($1::bigint OPERATOR(pg_catalog.=) 0::bigint
+		OR version OPERATOR(pg_catalog.>=) $3::integer AND compatible OPERATOR(pg_catalog.<=) $3::integer AND segment OPERATOR(pg_catalog.=) $5::integer)),
 inserted AS (INSERT INTO "outmill"."log_0" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
-SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
-	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
-	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
-FROM m CROSS JOIN (VALUES ($6::text::bigint, $7::text::uuid, $8::text, $9::text, $10::text, $11::text, $12::text, $13::text, $14::text, $15::text,
-	$16::text, $17::text, $18::bytea, 1)) AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
-	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
+SELECT u.created_at OPERATOR(pg_catalog.+) m.later, u.id, u.topic,
+	CASE WHEN u.key OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.key END,
+	CASE WHEN u.message_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.message_id END,
+	CASE WHEN u.tenant_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.tenant_id END,
+	CASE WHEN u.correlation_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.correlation_id END,
+	CASE WHEN u.causation_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.causation_id END,
+	CASE WHEN u.traceparent OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.traceparent END,
+	CASE WHEN u.tracestate OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.tracestate END,
+	CASE WHEN u.dedup_key OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.dedup_key END,
+	CASE WHEN pg_catalog.length(u.metadata) OPERATOR(pg_catalog.>) 1 THEN pg_catalog.substr(u.metadata, 2) END,
+	CASE WHEN pg_catalog.substr(u.metadata, 1, 1) OPERATOR(pg_catalog.=) '+'::pg_catalog.text THEN u.payload END, m.event
+FROM m CROSS JOIN (VALUES ($6::pg_catalog.text::bigint, $7::pg_catalog.text::pg_catalog.uuid,
+	$8::pg_catalog.text, $9::pg_catalog.text, $10::pg_catalog.text,
+	$11::pg_catalog.text, $12::pg_catalog.text, $13::pg_catalog.text,
+	$14::pg_catalog.text, $15::pg_catalog.text, $16::pg_catalog.text,
+	$17::pg_catalog.text, $18::pg_catalog.bytea, 1)) AS u (created_at, id, topic, key, message_id, tenant_id,
+	correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m;
 
 -- log_insert_one_1
-WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint <> 0 THEN "outmill"."now"() - $1::bigint ELSE 0 END AS later,
-	CASE WHEN $1::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
-	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer AND segment = $5::integer)),
+WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN "outmill"."now"() OPERATOR(pg_catalog.-) $1::bigint ELSE 0::bigint END AS later,
+	CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
+	WHERE routes OPERATOR(pg_catalog.=) $2::bigint AND ($1::bigint OPERATOR(pg_catalog.=) 0::bigint
+		OR version OPERATOR(pg_catalog.>=) $3::integer AND compatible OPERATOR(pg_catalog.<=) $3::integer AND segment OPERATOR(pg_catalog.=) $5::integer)),
 inserted AS (INSERT INTO "outmill"."log_1" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
-SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
-	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
-	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
-FROM m CROSS JOIN (VALUES ($6::text::bigint, $7::text::uuid, $8::text, $9::text, $10::text, $11::text, $12::text, $13::text, $14::text, $15::text,
-	$16::text, $17::text, $18::bytea, 1)) AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
-	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
+SELECT u.created_at OPERATOR(pg_catalog.+) m.later, u.id, u.topic,
+	CASE WHEN u.key OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.key END,
+	CASE WHEN u.message_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.message_id END,
+	CASE WHEN u.tenant_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.tenant_id END,
+	CASE WHEN u.correlation_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.correlation_id END,
+	CASE WHEN u.causation_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.causation_id END,
+	CASE WHEN u.traceparent OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.traceparent END,
+	CASE WHEN u.tracestate OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.tracestate END,
+	CASE WHEN u.dedup_key OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.dedup_key END,
+	CASE WHEN pg_catalog.length(u.metadata) OPERATOR(pg_catalog.>) 1 THEN pg_catalog.substr(u.metadata, 2) END,
+	CASE WHEN pg_catalog.substr(u.metadata, 1, 1) OPERATOR(pg_catalog.=) '+'::pg_catalog.text THEN u.payload END, m.event
+FROM m CROSS JOIN (VALUES ($6::pg_catalog.text::bigint, $7::pg_catalog.text::pg_catalog.uuid,
+	$8::pg_catalog.text, $9::pg_catalog.text, $10::pg_catalog.text,
+	$11::pg_catalog.text, $12::pg_catalog.text, $13::pg_catalog.text,
+	$14::pg_catalog.text, $15::pg_catalog.text, $16::pg_catalog.text,
+	$17::pg_catalog.text, $18::pg_catalog.bytea, 1)) AS u (created_at, id, topic, key, message_id, tenant_id,
+	correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m;
 
 -- log_insert_one_2
-WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint <> 0 THEN "outmill"."now"() - $1::bigint ELSE 0 END AS later,
-	CASE WHEN $1::bigint <> 0 THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
-	WHERE routes = $2::bigint AND ($1::bigint = 0 OR version >= $3::integer AND compatible <= $3::integer AND segment = $5::integer)),
+WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN "outmill"."now"() OPERATOR(pg_catalog.-) $1::bigint ELSE 0::bigint END AS later,
+	CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
+	WHERE routes OPERATOR(pg_catalog.=) $2::bigint AND ($1::bigint OPERATOR(pg_catalog.=) 0::bigint
+		OR version OPERATOR(pg_catalog.>=) $3::integer AND compatible OPERATOR(pg_catalog.<=) $3::integer AND segment OPERATOR(pg_catalog.=) $5::integer)),
 inserted AS (INSERT INTO "outmill"."log_2" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
-SELECT u.created_at + m.later, u.id, u.topic, nullif(u.key, ''), nullif(u.message_id, ''), nullif(u.tenant_id, ''), nullif(u.correlation_id, ''),
-	nullif(u.causation_id, ''), nullif(u.traceparent, ''), nullif(u.tracestate, ''), nullif(u.dedup_key, ''), nullif(substr(u.metadata, 2), ''),
-	CASE WHEN u.metadata LIKE '+%' THEN u.payload END, m.event
-FROM m CROSS JOIN (VALUES ($6::text::bigint, $7::text::uuid, $8::text, $9::text, $10::text, $11::text, $12::text, $13::text, $14::text, $15::text,
-	$16::text, $17::text, $18::bytea, 1)) AS u (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id,
-	traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
+SELECT u.created_at OPERATOR(pg_catalog.+) m.later, u.id, u.topic,
+	CASE WHEN u.key OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.key END,
+	CASE WHEN u.message_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.message_id END,
+	CASE WHEN u.tenant_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.tenant_id END,
+	CASE WHEN u.correlation_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.correlation_id END,
+	CASE WHEN u.causation_id OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.causation_id END,
+	CASE WHEN u.traceparent OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.traceparent END,
+	CASE WHEN u.tracestate OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.tracestate END,
+	CASE WHEN u.dedup_key OPERATOR(pg_catalog.<>) ''::pg_catalog.text THEN u.dedup_key END,
+	CASE WHEN pg_catalog.length(u.metadata) OPERATOR(pg_catalog.>) 1 THEN pg_catalog.substr(u.metadata, 2) END,
+	CASE WHEN pg_catalog.substr(u.metadata, 1, 1) OPERATOR(pg_catalog.=) '+'::pg_catalog.text THEN u.payload END, m.event
+FROM m CROSS JOIN (VALUES ($6::pg_catalog.text::bigint, $7::pg_catalog.text::pg_catalog.uuid,
+	$8::pg_catalog.text, $9::pg_catalog.text, $10::pg_catalog.text,
+	$11::pg_catalog.text, $12::pg_catalog.text, $13::pg_catalog.text,
+	$14::pg_catalog.text, $15::pg_catalog.text, $16::pg_catalog.text,
+	$17::pg_catalog.text, $18::pg_catalog.bytea, 1)) AS u (created_at, id, topic, key, message_id, tenant_id,
+	correlation_id, causation_id, traceparent, tracestate, dedup_key, metadata, payload, nth) ORDER BY u.nth)
 SELECT later FROM m;
 
 -- log_leased

@@ -1,0 +1,67 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/outmill/outmill/engine/driver"
+)
+
+var _ driver.AppendWithin = (*Driver)(nil)
+
+// AppendWithin runs fn, which inserts and does nothing else, as if the state were that of the last transaction of the process. Rows for the
+// log then need one round trip: a savepoint, the insert, which checks the state, and the end of the savepoint. The settings are the
+// caller's, so log_check and log_insert name the schema of each function, operator and type that they use. If the state was another one,
+// nothing was written, and Within follows.
+func (d *Driver) AppendWithin(ctx context.Context, caller any, fn func(driver.Tx) error) error {
+	unlock, err := d.inUse.Lock(ctx, lockOwner(caller))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	to, err := d.senderOf(ctx, caller)
+	if err != nil {
+		return err
+	}
+	last := d.last.Load()
+	if last == nil {
+		return d.withinOn(ctx, caller, to, fn)
+	}
+	t := &tx{d: d, to: guessing{}, caller: to, guesses: true, state: *last, log: d.newTxLog()}
+	switch err := fn(t); {
+	case errors.Is(err, errGuess):
+		d.hearing.Retract()
+		return d.withinOn(ctx, caller, to, fn)
+	case err != nil:
+		return withSession(ctx, connOf(caller), err)
+	}
+	t.handOver(ctx, caller)
+	return nil
+}
+
+// insertWithin inserts the rows of a guess in the caller's transaction, if they are few and all for the log.
+func (t *tx) insertWithin(ctx context.Context, rows []driver.NewRow) error {
+	messages, logged := t.intoLog(rows)
+	if !logged || t.d.copies(messages) || slices.ContainsFunc(rows, hasFixedTime) {
+		return errGuess
+	}
+	t.to = t.caller
+	saved := false
+	t.addStep(step{text: sqlSavepoint, done: func(int) error {
+		saved = true
+		return nil
+	}})
+	same := t.addInsert(messages, true)
+	t.addNotice(rows)
+	t.addStep(step{text: sqlRelease})
+	err := t.flush(ctx)
+	if err != nil && saved {
+		// If it fails, the caller can only roll back, and nothing is left either.
+		_ = t.undo(context.WithoutCancel(ctx), "outmill")
+	}
+	if err == nil && !*same {
+		return errGuess
+	}
+	return err
+}
