@@ -1,7 +1,10 @@
 package driver
 
 import (
+	"cmp"
+	"context"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -74,6 +77,24 @@ func (l Line) Name() string { return storekit.LineName(l.Topic, l.Part) }
 func LineOf(group, name string) Line {
 	topic, part := storekit.TopicOfLine(name)
 	return Line{Group: group, Topic: topic, Part: part}
+}
+
+// ByTopic compares lines of one group.
+func ByTopic(a, b Line) int {
+	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Part, b.Part))
+}
+
+// LinesOfEach is LinesOf for a driver that asks for each group by itself. of may return lines in any order.
+func LinesOfEach(ctx context.Context, groups []string, of func(ctx context.Context, group string) ([]Line, error)) (all []Line, _ error) {
+	for _, group := range groups {
+		lines, err := of(ctx, group)
+		if err != nil {
+			return nil, err
+		}
+		slices.SortFunc(lines, ByTopic)
+		all = append(all, lines...)
+	}
+	return all, nil
 }
 
 // Row is a record without its content.

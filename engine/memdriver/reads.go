@@ -306,7 +306,7 @@ func (t *tx) Due(_ context.Context, ask driver.Topics) ([]driver.Line, error) {
 			note(n.Line, n.LookAt)
 		}
 	}
-	lines := slices.SortedFunc(maps.Keys(since), func(a, b driver.Line) int { return cmp.Or(cmp.Compare(since[a], since[b]), byTopic(a, b)) })
+	lines := slices.SortedFunc(maps.Keys(since), func(a, b driver.Line) int { return cmp.Or(cmp.Compare(since[a], since[b]), driver.ByTopic(a, b)) })
 	return slices.DeleteFunc(lines, func(line driver.Line) bool {
 		return line.Group != ask.Group || ask.Lines != nil && !slices.Contains(ask.Lines, line)
 	}), nil
@@ -320,7 +320,7 @@ func (t *tx) claimable(ask driver.Topics, s *stored) bool {
 }
 
 func (t *tx) LinesOf(_ context.Context, groups ...string) (all []driver.Line, _ error) {
-	lines := slices.SortedFunc(maps.Keys(t.lines), byTopic)
+	lines := slices.SortedFunc(maps.Keys(t.lines), driver.ByTopic)
 	for _, group := range groups {
 		for _, line := range lines {
 			if line.Group == group {
@@ -329,8 +329,4 @@ func (t *tx) LinesOf(_ context.Context, groups ...string) (all []driver.Line, _ 
 		}
 	}
 	return all, nil
-}
-
-func byTopic(a, b driver.Line) int {
-	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Part, b.Part))
 }

@@ -62,12 +62,8 @@ func (t *tx) dueLines(ctx context.Context, state bool, ask driver.Topics) ([]dri
 			due = append(due, line)
 		}
 	}
-	slices.SortFunc(due, func(a, b driver.Line) int { return cmp.Or(cmp.Compare(since[a], since[b]), byTopic(a, b)) })
+	slices.SortFunc(due, func(a, b driver.Line) int { return cmp.Or(cmp.Compare(since[a], since[b]), driver.ByTopic(a, b)) })
 	return due, nil
-}
-
-func byTopic(a, b driver.Line) int {
-	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Part, b.Part))
 }
 
 // dueParts read the first row of each line in each stage that may be due, and the notes to look at. notes says that there may be some, and
@@ -88,15 +84,8 @@ func (t *tx) dueParts(ask driver.Topics, notes bool) []part {
 }
 
 // LinesOf returns the lines of groups.
-func (t *tx) LinesOf(ctx context.Context, groups ...string) (all []driver.Line, _ error) {
-	for _, group := range groups {
-		lines, err := t.linesOf(ctx, group)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, lines...)
-	}
-	return all, nil
+func (t *tx) LinesOf(ctx context.Context, groups ...string) ([]driver.Line, error) {
+	return driver.LinesOfEach(ctx, groups, t.linesOf)
 }
 
 func (t *tx) linesOf(ctx context.Context, group string) ([]driver.Line, error) {
@@ -114,5 +103,5 @@ func (t *tx) linesOf(ctx context.Context, group string) ([]driver.Line, error) {
 			seen[driver.LineOf(group, name)] = true
 		}
 	}
-	return slices.SortedFunc(maps.Keys(seen), byTopic), err
+	return slices.Collect(maps.Keys(seen)), err
 }

@@ -94,7 +94,7 @@ func (t *tx) LinesOf(ctx context.Context, groups ...string) (all []driver.Line, 
 				lines = append(lines, line)
 			}
 		}
-		slices.SortFunc(lines, func(a, b driver.Line) int { return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Part, b.Part)) })
+		slices.SortFunc(lines, driver.ByTopic)
 		all = append(all, lines...)
 	}
 	return all, nil

@@ -1,9 +1,7 @@
 package driver
 
 import (
-	"cmp"
 	"context"
-	"slices"
 
 	"github.com/outmill/outmill/engine/driver"
 )
@@ -75,16 +73,10 @@ func (t *tx) Due(ctx context.Context, ask driver.Topics) ([]driver.Line, error) 
 	return t.lines(ctx, ask.Group, sqlDueNames, append(args, listOf(ask.Lines, (*driver.Line).Name))...)
 }
 
-func (t *tx) LinesOf(ctx context.Context, groups ...string) (all []driver.Line, _ error) {
-	for _, group := range groups {
-		lines, err := t.lines(ctx, group, sqlTopicsOf, group)
-		if err != nil {
-			return nil, err
-		}
-		slices.SortFunc(lines, func(a, b driver.Line) int { return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Part, b.Part)) })
-		all = append(all, lines...)
-	}
-	return all, nil
+func (t *tx) LinesOf(ctx context.Context, groups ...string) ([]driver.Line, error) {
+	return driver.LinesOfEach(ctx, groups, func(ctx context.Context, group string) ([]driver.Line, error) {
+		return t.lines(ctx, group, sqlTopicsOf, group)
+	})
 }
 
 func (t *tx) lines(ctx context.Context, group, template string, args ...any) ([]driver.Line, error) {

@@ -1,9 +1,7 @@
 package next
 
 import (
-	"cmp"
 	"context"
-	"slices"
 
 	"github.com/outmill/outmill/engine/driver"
 )
@@ -27,16 +25,10 @@ func (t *tx) Due(ctx context.Context, ask driver.Topics) ([]driver.Line, error) 
 }
 
 // LinesOf returns the lines of groups.
-func (t *tx) LinesOf(ctx context.Context, groups ...string) (all []driver.Line, _ error) {
-	for _, group := range groups {
-		lines, err := list(ctx, t, "lines_of", args{"group": group}, lineIn(group))
-		if err != nil {
-			return nil, err
-		}
-		slices.SortFunc(lines, func(a, b driver.Line) int { return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Part, b.Part)) })
-		all = append(all, lines...)
-	}
-	return all, nil
+func (t *tx) LinesOf(ctx context.Context, groups ...string) ([]driver.Line, error) {
+	return driver.LinesOfEach(ctx, groups, func(ctx context.Context, group string) ([]driver.Line, error) {
+		return list(ctx, t, "lines_of", args{"group": group}, lineIn(group))
+	})
 }
 
 // Pausing returns the blockers of a group that are pauses.
