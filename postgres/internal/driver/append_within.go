@@ -31,7 +31,7 @@ func (d *Driver) AppendWithin(ctx context.Context, caller any, fn func(driver.Tx
 	t := &tx{d: d, to: guessing{}, caller: to, guesses: true, state: *last, log: d.newTxLog()}
 	switch err := fn(t); {
 	case errors.Is(err, errGuess):
-		d.hearing.Retract()
+		t.retract()
 		return d.withinOn(ctx, caller, to, fn)
 	case err != nil:
 		return withSession(ctx, connOf(caller), err)
@@ -40,10 +40,10 @@ func (d *Driver) AppendWithin(ctx context.Context, caller any, fn func(driver.Tx
 	return nil
 }
 
-// insertWithin inserts the rows of a guess in the caller's transaction, if they are few and all for the log.
+// insertWithin inserts the rows of a guess in the caller's transaction, if they are small, few and all for the log.
 func (t *tx) insertWithin(ctx context.Context, rows []driver.NewRow) error {
 	messages, logged := t.intoLog(rows)
-	if !logged || t.d.copies(messages) || slices.ContainsFunc(rows, hasFixedTime) {
+	if !logged || sizeOf(messages) >= largeInsert || t.d.copies(messages) || slices.ContainsFunc(rows, hasFixedTime) {
 		return errGuess
 	}
 	t.to = t.caller

@@ -70,7 +70,9 @@ func TestAppendWithin(t *testing.T) {
 		require.Len(t, inCallers(t, s, s.db, "SELECT 1", &outmill.Record{Topic: "orders", MessageID: "b", Key: "k"}), 1)
 		require.Len(t, inCallers(t, s, s.db, "SELECT 1", &outmill.Record{Topic: "orders", MessageID: "c"},
 			&outmill.Record{Topic: "orders", MessageID: "d"}), 1, "several")
-		require.Equal(t, []string{"first", "a", "b", "c", "d"}, delivered(t, s))
+		require.Greater(t, len(inCallers(t, s, s.db, "SELECT 1", &outmill.Record{Topic: "orders", MessageID: "e", Payload: make([]byte, 1<<20)})), 1,
+			"a large one is compared with the limit of a statement before it is sent")
+		require.Equal(t, []string{"first", "a", "b", "c", "d", "e"}, delivered(t, s))
 	})
 
 	t.Run("one whose registrations have changed reads them, and is delivered to each group once", func(t *testing.T) {
@@ -181,5 +183,31 @@ func TestAppendWithin(t *testing.T) {
 		s := opened{engine.New(d, engine.Config{}), d, db, "outmill"}
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
 		require.Greater(t, len(inCallers(t, s, db, "SELECT 1", &outmill.Record{Topic: "orders"})), 1)
+		require.Len(t, inCallers(t, s, db, "SELECT 1", &outmill.Record{Topic: "orders"}), 1, "a process that only publishes")
+	})
+
+	t.Run("what a guess cannot insert notifies no more often than everything else", func(t *testing.T) {
+		t.Parallel()
+		url := postgrestest.Database(t)
+		db := connect(t, url, 2, func(c *pgxpool.Config) { c.ConnConfig.Tracer = tap{} })
+		pool := driver.PoolOf(db)
+		settings, err := pool.Beside("", "")
+		require.NoError(t, err)
+		d := driver.New(pool, driver.Config{Name: "postgres", Schema: "outmill", Listen: settings, NotifyInterval: time.Hour})
+		s := opened{engine.New(d, engine.Config{}), d, db, "outmill"}
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		require.NoError(t, s.Ensure(t.Context()))
+		require.NoError(t, s.Append(t.Context(), &outmill.Record{Topic: "orders"}))
+		notified := 0
+		for _, key := range []string{"a", "b", "c"} {
+			for _, trip := range inCallers(t, s, db, "SELECT 1", &outmill.Record{Topic: "orders", DedupKey: key}) {
+				for _, value := range trip {
+					if text, ok := value.(string); ok && strings.Contains(text, "/* outmill notify */") {
+						notified++
+					}
+				}
+			}
+		}
+		require.Zero(t, notified)
 	})
 }

@@ -19,6 +19,13 @@ import (
 // largeInsert is the size from which the server may be busy receiving a statement for longer than a transaction may be idle.
 const largeInsert = 1 << 20
 
+func sizeOf(rows []driver.NewRow) (size int) {
+	for i := range rows {
+		size += rows[i].Size
+	}
+	return size
+}
+
 // Insert inserts rows in their order.
 func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 	if len(rows) == 0 {
@@ -35,10 +42,7 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 			return err
 		}
 	}
-	size := 0
-	for i := range rows {
-		size += rows[i].Size
-	}
+	size := sizeOf(rows)
 	messages, logged := t.intoLog(rows)
 	if err := t.checkSize(rows, size, logged); err != nil {
 		return err
@@ -179,7 +183,7 @@ func (d *Driver) guess(ctx context.Context, begin driver.Begin, fn func(driver.T
 		t.own.end(ctx, err)
 	}
 	if errors.Is(err, errGuess) || passes(err) || conns.IsReadOnly(err) {
-		d.hearing.Retract()
+		t.retract()
 		return false, nil
 	}
 	if err == nil {

@@ -23,14 +23,7 @@ const (
 )
 
 func isLarge(rows []driver.NewRow) bool {
-	if len(rows) >= copyRows {
-		return true
-	}
-	size := 0
-	for i := range rows {
-		size += rows[i].Size
-	}
-	return len(rows) > 1 && size >= copySize
+	return len(rows) >= copyRows || len(rows) > 1 && sizeOf(rows) >= copySize
 }
 
 // copier is a sender that may be able to copy.

@@ -32,6 +32,8 @@ type tx struct {
 	guesses, durable bool
 	// caller is the transaction of a caller in which a guess inserts: see AppendWithin.
 	caller sender
+	// notifies says that a notification was queued.
+	notifies bool
 	// log is nil in a driver without one.
 	log *txLog
 	// reads says that it is a Read without a transaction.
@@ -113,11 +115,10 @@ func (t *tx) addState() {
 			&t.log.shown, &t.log.event, &t.log.segment); err != nil {
 			return err
 		}
-		if t.own != nil {
-			seen := *s
-			t.keepSegment()
-			t.d.last.Store(&seen)
-		}
+		// A caller's transaction may see an older state than others, or one that is never committed. A guess of it is checked.
+		seen := *s
+		t.keepSegment()
+		t.d.last.Store(&seen)
 		return version.Check(schemaVersion)
 	}, done: func(int) error {
 		if !found {

@@ -69,7 +69,15 @@ func (t *tx) addNotice(rows []driver.NewRow) {
 		return
 	}
 	if payload, due := t.d.hearing.Due(topics.Take()); due {
+		t.notifies = true
 		t.add("notify", []any{t.d.names.channel(), payload}, nil)
+	}
+}
+
+// retract has the next append notify in place of this one, if that was to notify and has written nothing.
+func (t *tx) retract() {
+	if t.notifies {
+		t.d.hearing.Retract()
 	}
 }
 
