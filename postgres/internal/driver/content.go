@@ -171,7 +171,7 @@ func (t *tx) addInsert(rows []driver.NewRow, logged bool) (same *bool) {
 // the state, and commits, in one round trip. guessed is false if that does not do, and nothing is written.
 func (d *Driver) guess(ctx context.Context, begin driver.Begin, fn func(driver.Tx) error) (guessed bool, err error) {
 	last := d.last.Load()
-	if last == nil {
+	if last == nil || !d.log.adapted.Load() { // a caller's transaction has read the state, and has not looked at the server
 		return false, nil
 	}
 	t := &tx{d: d, to: guessing{}, rides: true, inserts: true, guesses: true, durable: begin.Durable, state: *last, log: d.newTxLog()}
