@@ -89,28 +89,7 @@ func TestAppendWithin(t *testing.T) {
 	t.Run("it calls no function, operator or type of another schema, and leaves the caller's settings", func(t *testing.T) {
 		t.Parallel()
 		s, url := open(t)
-		execute(t, s.db, "CREATE SCHEMA evil")
-		for name, args := range map[string]string{
-			"substr": "text, integer", "length": "text", "unnest": "text[]", "now": "", "pg_notify": "text, text", "pg_current_xact_id": "",
-			"nextval": "regclass",
-		} {
-			execute(t, s.db, "CREATE FUNCTION evil."+name+"("+args+") RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE 'called'; END $$")
-		}
-		execute(t, s.db, "CREATE FUNCTION evil.is(bigint, bigint) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'called'; END $$")
-		execute(t, s.db, "CREATE FUNCTION evil.is(integer, integer) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'called'; END $$")
-		execute(t, s.db, "CREATE FUNCTION evil.is(text, text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'called'; END $$")
-		execute(t, s.db, "CREATE FUNCTION evil.plus(bigint, bigint) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RAISE 'called'; END $$")
-		for _, of := range []string{"bigint", "integer", "text"} {
-			for _, operator := range []string{"=", "<>", "<", ">", "<=", ">=", "~~"} {
-				execute(t, s.db, "CREATE OPERATOR evil."+operator+" (FUNCTION = evil.is, LEFTARG = "+of+", RIGHTARG = "+of+")")
-			}
-		}
-		for _, operator := range []string{"+", "-"} {
-			execute(t, s.db, "CREATE OPERATOR evil."+operator+" (FUNCTION = evil.plus, LEFTARG = bigint, RIGHTARG = bigint)")
-		}
-		for _, name := range []string{"text", "uuid", "bytea", "meta", "events"} {
-			execute(t, s.db, "CREATE TYPE evil."+name+" AS (x integer)")
-		}
+		hostileSchema(t, s.db)
 		for mode, change := range modes {
 			db := connect(t, url, 1, func(c *pgxpool.Config) {
 				inMode(change)(c)

@@ -369,11 +369,13 @@ $outmill$;
 
 -- The batches of a chain that are in work.
 CREATE FUNCTION {p:log_in_work}(text, bigint) RETURNS SETOF {p:batches} LANGUAGE sql STABLE AS $outmill$
-    -- = ANY (ARRAY[x]): see the changes' statements. The function becomes a part of statements about many chains.
+    -- = ANY (ARRAY[x]): see the changes' statements. The function becomes a part of statements about many chains. Where its operators are: see put_note.
     SELECT b.* FROM {p:batches} AS b
-    WHERE b.topic = ANY (ARRAY[$1]) AND b.chain = ANY (ARRAY[$2]) AND b.size > 0
-        AND b.n >= (SELECT i.low FROM {p:batches} AS i WHERE i.topic = $1 AND i.chain = $2 ORDER BY i.n DESC LIMIT 1)
-        AND (SELECT 1 FROM {p:ended} AS e WHERE e.topic = b.topic AND e.chain = b.chain AND e.n = b.n AND e.token = b.token) IS NULL
+    WHERE b.topic OPERATOR(pg_catalog.=) ANY (ARRAY[$1]) AND b.chain OPERATOR(pg_catalog.=) ANY (ARRAY[$2]) AND b.size OPERATOR(pg_catalog.>) 0
+        AND b.n OPERATOR(pg_catalog.>=) (SELECT i.low FROM {p:batches} AS i
+            WHERE i.topic OPERATOR(pg_catalog.=) $1 AND i.chain OPERATOR(pg_catalog.=) $2 ORDER BY i.n DESC LIMIT 1)
+        AND (SELECT 1 FROM {p:ended} AS e WHERE e.topic OPERATOR(pg_catalog.=) b.topic AND e.chain OPERATOR(pg_catalog.=) b.chain
+            AND e.n OPERATOR(pg_catalog.=) b.n AND e.token OPERATOR(pg_catalog.=) b.token) IS NULL
 $outmill$;
 
 -- The rows of a batch with their ordinals, those that are done as well.

@@ -171,27 +171,30 @@ CREATE INDEX {i:entries_at} ON {p:entries} (kind, at, key) WHERE at <> 0;
 -- Notes that a message is handled, in a caller's transaction: 1 is a new note, 0 one that exists, -1 a lease that was lost, and -2 another
 -- transaction that has the note and does not end in time. The block undoes what it has done where it ends by an exception, and gives
 -- the caller's settings back in any case. The lease is read after the note, which may have waited. It may be one of the log: that of the row
--- with this ordinal in the batch of the chain.
+-- with this ordinal in the batch of the chain. It runs with the caller's search path, because to set another one takes longer than the
+-- note. So it says where its functions, operators and types are, as log_in_work does.
 CREATE FUNCTION {p:put_note}(of_kind text, of_key text, of_value text, keep bigint, wait text, lease uuid, of_owner text, claim integer,
     of_topic text, of_chain bigint, of_n bigint, of_token bigint, of_ordinal integer) RETURNS integer LANGUAGE plpgsql AS $outmill$
 DECLARE
-    timeout text := current_setting('lock_timeout');
-    scans text := current_setting('enable_seqscan');
+    timeout pg_catalog.text := pg_catalog.current_setting('lock_timeout');
+    scans pg_catalog.text := pg_catalog.current_setting('enable_seqscan');
     written bigint;
 BEGIN
-    PERFORM set_config('lock_timeout', wait, true), set_config('enable_seqscan', 'off', true);
-    INSERT INTO {p:entries} (kind, key, value, made_at, at) SELECT of_kind, of_key, of_value, n.now, n.now + keep FROM (SELECT {p:now}() AS now) AS n
+    PERFORM pg_catalog.set_config('lock_timeout', wait, true), pg_catalog.set_config('enable_seqscan', 'off', true);
+    INSERT INTO {p:entries} (kind, key, value, made_at, at) SELECT of_kind, of_key, of_value, n.now, n.now OPERATOR(pg_catalog.+) keep FROM (SELECT {p:now}() AS now) AS n
     ON CONFLICT (kind, key) DO NOTHING;
     GET DIAGNOSTICS written = ROW_COUNT;
-    IF lease IS NULL OR EXISTS (SELECT 1 FROM {p:records} AS r WHERE r.id = lease AND r.stage = 4 AND r.owner = of_owner AND r.claims = claim) THEN
+    IF lease IS NULL OR EXISTS (SELECT 1 FROM {p:records} AS r WHERE r.id OPERATOR(pg_catalog.=) lease AND r.stage OPERATOR(pg_catalog.=) 4
+            AND r.owner OPERATOR(pg_catalog.=) of_owner AND r.claims OPERATOR(pg_catalog.=) claim) THEN
         NULL;
     ELSIF of_n IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'OM002';
     ELSIF NOT EXISTS (SELECT 1 FROM {p:log_in_work}(of_topic, of_chain) AS b
-        WHERE b.n = of_n AND b.token = of_token AND (b.done IS NULL OR get_bit(b.done, of_ordinal) = 0)) THEN
+        WHERE b.n OPERATOR(pg_catalog.=) of_n AND b.token OPERATOR(pg_catalog.=) of_token
+            AND (b.done IS NULL OR pg_catalog.get_bit(b.done, of_ordinal) OPERATOR(pg_catalog.=) 0)) THEN
         RAISE EXCEPTION USING ERRCODE = 'OM002';
     END IF;
-    PERFORM set_config('lock_timeout', timeout, true), set_config('enable_seqscan', scans, true);
+    PERFORM pg_catalog.set_config('lock_timeout', timeout, true), pg_catalog.set_config('enable_seqscan', scans, true);
     RETURN written;
 EXCEPTION
     WHEN lock_not_available THEN RETURN -2;

@@ -49,8 +49,8 @@ WHERE e.kind = ANY (ARRAY[u.kind]) AND e.key = u.key AND (u.at = 0 OR e.at = u.a
 
 -- name: put_note
 -- Notes a handled message in a caller's transaction. See the schema.
-SELECT {p:put_note}($1::text, $2::text, $3::text, $4::bigint, $5::text, $6::text::uuid, $7::text, $8::integer, $9::text, $10::bigint, $11::bigint,
-	$12::bigint, $13::integer)
+SELECT {p:put_note}($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.text, $4::bigint, $5::pg_catalog.text, $6::pg_catalog.text::pg_catalog.uuid,
+	$7::pg_catalog.text, $8::integer, $9::pg_catalog.text, $10::bigint, $11::bigint, $12::bigint, $13::integer)
 
 -- name: swap_insert
 -- Adds an entry in the last round trip of a transaction, or fails. Its time is written between the two parts of its value.

@@ -1044,8 +1044,8 @@ SELECT * FROM unnest($1::text[], $2::text[], $3::text::bigint[], $4::text::bigin
 ON CONFLICT (kind, key) DO UPDATE SET at = excluded.at, made_at = excluded.made_at, value = excluded.value;
 
 -- put_note
-SELECT /* outmill put_note */ "outmill"."put_note"($1::text, $2::text, $3::text, $4::bigint, $5::text, $6::text::uuid, $7::text, $8::integer, $9::text, $10::bigint, $11::bigint,
-	$12::bigint, $13::integer);
+SELECT /* outmill put_note */ "outmill"."put_note"($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.text, $4::bigint, $5::pg_catalog.text, $6::pg_catalog.text::pg_catalog.uuid,
+	$7::pg_catalog.text, $8::integer, $9::pg_catalog.text, $10::bigint, $11::bigint, $12::bigint, $13::integer);
 
 -- put_notes
 INSERT /* outmill put_notes */ INTO "outmill"."notes" AS n (grp, topic, name, blocker, head, look_at, looks)
