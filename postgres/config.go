@@ -42,7 +42,7 @@ type Config struct {
 	// without $outmill$.
 	// Default "outmill".
 	Schema string
-	// TablePrefix starts the name of every table, index and view. Two stores with different
+	// TablePrefix starts the name of every table, index, function and view. Two stores with different
 	// prefixes can share one schema. It is empty, or a letter or _ followed by letters, digits
 	// and _, at most 40 characters in all. Default empty.
 	TablePrefix string

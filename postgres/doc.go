@@ -73,7 +73,8 @@
 //
 // No setting of a session changes what a call returns: times are numbers, and each transaction of
 // the store has its own settings of the planner. In a caller's transaction they hold for the
-// statements of the call, and the caller gets its own back.
+// statements of the call, and the caller gets its own back. An append that takes one round trip, and the
+// note of an inbox, need none.
 //
 // # Long transactions
 //
