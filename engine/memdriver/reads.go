@@ -306,7 +306,9 @@ func (t *tx) Due(_ context.Context, ask driver.Topics) ([]driver.Line, error) {
 			note(n.Line, n.LookAt)
 		}
 	}
-	lines := slices.SortedFunc(maps.Keys(since), func(a, b driver.Line) int { return cmp.Or(cmp.Compare(since[a], since[b]), driver.ByTopic(a, b)) })
+	lines := slices.SortedFunc(maps.Keys(since), func(a, b driver.Line) int {
+		return cmp.Or(cmp.Compare(since[a], since[b]), driver.ByTopic(a, b))
+	})
 	return slices.DeleteFunc(lines, func(line driver.Line) bool {
 		return line.Group != ask.Group || ask.Lines != nil && !slices.Contains(ask.Lines, line)
 	}), nil

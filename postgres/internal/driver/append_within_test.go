@@ -70,7 +70,8 @@ func TestAppendWithin(t *testing.T) {
 		require.Len(t, inCallers(t, s, s.db, "SELECT 1", &outmill.Record{Topic: "orders", MessageID: "b", Key: "k"}), 1)
 		require.Len(t, inCallers(t, s, s.db, "SELECT 1", &outmill.Record{Topic: "orders", MessageID: "c"},
 			&outmill.Record{Topic: "orders", MessageID: "d"}), 1, "several")
-		require.Greater(t, len(inCallers(t, s, s.db, "SELECT 1", &outmill.Record{Topic: "orders", MessageID: "e", Payload: make([]byte, 1<<20)})), 1,
+		large := &outmill.Record{Topic: "orders", MessageID: "e", Payload: make([]byte, 1<<20)}
+		require.Greater(t, len(inCallers(t, s, s.db, "SELECT 1", large)), 1,
 			"a large one is compared with the limit of a statement before it is sent")
 		require.Equal(t, []string{"first", "a", "b", "c", "d", "e"}, delivered(t, s))
 	})
@@ -100,7 +101,8 @@ func TestAppendWithin(t *testing.T) {
 				c.ConnConfig.RuntimeParams["search_path"] = "evil, pg_catalog"
 			})
 			trips := inCallers(t, s, db, "SELECT 1", &outmill.Record{
-				Topic: "orders", MessageID: mode, Key: "k", TenantID: "t", CorrelationID: "c", Metadata: map[string]string{"a": "b"}, Payload: []byte(mode),
+				Topic: "orders", MessageID: mode, Key: "k", TenantID: "t", CorrelationID: "c", Metadata: map[string]string{"a": "b"},
+				Payload: []byte(mode),
 			})
 			require.Len(t, trips, 1, mode)
 			require.Equal(t, "evil, pg_catalog", valueOf[string](t, db, "SHOW search_path"))

@@ -110,7 +110,8 @@ func (s *suite) pool(schema string) *pgxpool.Pool {
 	return db
 }
 
-const sqlWipe = `DELETE FROM {}.records; DELETE FROM {}.notes; DELETE FROM {}.entries; UPDATE {}.meta SET routes = 0, pauses = 0; TRUNCATE {}.log_0, {}.log_1, {}.log_2; DELETE FROM {}.batches;
+const sqlWipe = `DELETE FROM {}.records; DELETE FROM {}.notes; DELETE FROM {}.entries; UPDATE {}.meta SET routes = 0, pauses = 0;
+	TRUNCATE {}.log_0, {}.log_1, {}.log_2; DELETE FROM {}.batches;
 	DELETE FROM {}.ended; DELETE FROM {}.left_rows; DELETE FROM {}.skips; DELETE FROM {}.skip_ranges; DELETE FROM {}.readings;
 	UPDATE {}.events SET last = 0, stamp = 0`
 
