@@ -189,6 +189,11 @@ func (h harness) Begin(store outmill.Store) (ctx context.Context, commit, rollba
 	return store.(opened).WithTx(h.t.Context(), tx), func() error { return tx.Commit(own) }, func() error { return tx.Rollback(own) }
 }
 
+// InTx is a transaction that no default of the session makes SERIALIZABLE: such a one the caller would have to repeat.
+func (h harness) InTx(ctx context.Context, store outmill.Store, do func(ctx context.Context) error) error {
+	return store.(opened).driver.InTx(ctx, func(ctx context.Context, _ pgx.Tx) error { return do(ctx) })
+}
+
 func (h harness) Tap(ctx context.Context) (tapped context.Context, sent func() [][]any) {
 	// Times of the database are sent. From now on they are not those of the process.
 	h.setClock(72 * time.Hour)
