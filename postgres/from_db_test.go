@@ -114,6 +114,9 @@ func engineFromDB(t *testing.T) storetest.Engine {
 			if !found {
 				require.NoError(t, store.Ensure(t.Context()))
 			}
+			if !options.NoSchema {
+				setClock(t, db, name, 0) // an earlier test of the schema may have moved it
+			}
 			return sqlHarness{harness{t, store, schemas}}
 		},
 	}
