@@ -49,8 +49,8 @@
 // log that is only inserted into: a claim takes the next range of it, and writes one row for all; an
 // ack of what was claimed writes one more. Segments of the log of which nothing is needed are
 // truncated. Messages that are delayed, expire, are steps of joins, or have an ID that the caller
-// gave are rows of the table records, one for each group, which are updated. So is what is retried, dead,
-// held, parked, edited, or kept after its ack: such a message moves there from the log.
+// gave are rows of the table records, one for each group, which are updated. A message of the log that is
+// retried, dead, held, parked, edited, or kept after its ack moves to the records.
 //
 // The subscribers and forwarders look after the log, one process of all at a time. One of them at
 // least must have the rights of a keeper, see Rights; without one the log grows.

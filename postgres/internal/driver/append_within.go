@@ -15,29 +15,22 @@ var _ driver.AppendWithin = (*Driver)(nil)
 // caller's, so log_check and log_insert name the schema of each function, operator and type that they use. If the state was another one,
 // nothing was written, and Within follows.
 func (d *Driver) AppendWithin(ctx context.Context, caller any, fn func(driver.Tx) error) error {
-	unlock, err := d.inUse.Lock(ctx, lockOwner(caller))
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	to, err := d.senderOf(ctx, caller)
-	if err != nil {
-		return err
-	}
-	last := d.last.Load()
-	if last == nil {
-		return d.withinOn(ctx, caller, to, fn)
-	}
-	t := &tx{d: d, to: guessing{}, caller: to, guesses: true, state: *last, log: d.newTxLog()}
-	switch err := fn(t); {
-	case errors.Is(err, errGuess):
-		t.retract()
-		return d.withinOn(ctx, caller, to, fn)
-	case err != nil:
-		return withSession(ctx, connOf(caller), err)
-	}
-	t.handOver(ctx, caller)
-	return nil
+	return d.onCaller(ctx, caller, func(to sender) error {
+		last := d.last.Load()
+		if last == nil {
+			return d.withinOn(ctx, caller, to, fn)
+		}
+		t := &tx{d: d, to: guessing{}, caller: to, guesses: true, state: *last, log: d.newTxLog()}
+		switch err := fn(t); {
+		case errors.Is(err, errGuess):
+			t.retract()
+			return d.withinOn(ctx, caller, to, fn)
+		case err != nil:
+			return withSession(ctx, connOf(caller), err)
+		}
+		t.handOver(ctx, caller)
+		return nil
+	})
 }
 
 // insertWithin inserts the rows of a guess in the caller's transaction, if they are small, few and all for the log.
@@ -47,19 +40,13 @@ func (t *tx) insertWithin(ctx context.Context, rows []driver.NewRow) error {
 		return errGuess
 	}
 	t.to = t.caller
-	saved := false
-	t.addStep(step{text: sqlSavepoint, done: func(int) error {
-		saved = true
-		return nil
-	}})
-	same := t.addInsert(messages, true)
-	t.addNotice(rows)
-	t.addStep(step{text: sqlRelease})
-	err := t.flush(ctx)
-	if err != nil && saved {
-		// If it fails, the caller can only roll back, and nothing is left either.
-		_ = t.undo(context.WithoutCancel(ctx), "outmill")
-	}
+	var same *bool
+	err := t.behindSavepoint(ctx, func() error {
+		same = t.addInsert(messages, true)
+		t.addNotice(rows)
+		t.addStep(step{text: sqlRelease})
+		return t.flush(ctx)
+	})
 	if err == nil && !*same {
 		return errGuess
 	}

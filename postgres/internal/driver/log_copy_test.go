@@ -73,7 +73,7 @@ func (o opened) another(t *testing.T) *engine.Engine {
 	return e
 }
 
-// oddRecords are records with each kind of value, and of each size around that of what is sent at once.
+// oddRecords are records with each kind of value. Their sizes lie below, at and above the size of the buffer in which pgx sends rows.
 func oddRecords() []*outmill.Record {
 	odd := "a\"'\\\t\r\n,{}\\N é😀"
 	records := []*outmill.Record{
@@ -201,7 +201,7 @@ func TestLogCopy_OfLargeAppends(t *testing.T) {
 	}
 }
 
-// A caller's transaction that appends only sends what is around the COPY.
+// A caller's transaction that does nothing but append sends the statements around the COPY, and no others.
 func TestLogCopy_TripsOfACaller(t *testing.T) {
 	t.Parallel()
 	s := openLogged(t)

@@ -85,6 +85,11 @@ func (t *tx) undo(ctx context.Context, savepoint string) error {
 // Within runs fn in the caller's transaction, completely or not at all. The statements of fn run with the driver's settings, and
 // the caller gets its own back. If the registrations change before an append, fn runs again.
 func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) error) error {
+	return d.onCaller(ctx, caller, func(to sender) error { return d.withinOn(ctx, caller, to, fn) })
+}
+
+// onCaller runs fn on the sender of a caller's transaction, while no other call uses that.
+func (d *Driver) onCaller(ctx context.Context, caller any, fn func(to sender) error) error {
 	unlock, err := d.inUse.Lock(ctx, lockOwner(caller))
 	if err != nil {
 		return err
@@ -94,10 +99,10 @@ func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) erro
 	if err != nil {
 		return err
 	}
-	return d.withinOn(ctx, caller, to, fn)
+	return fn(to)
 }
 
-// withinOn is Within on the sender of a caller's transaction, which no other call uses.
+// withinOn is Within on the sender of a caller's transaction: see onCaller.
 func (d *Driver) withinOn(ctx context.Context, caller any, to sender, fn func(driver.Tx) error) error {
 	stale := func(err error) bool { return errors.Is(err, errStale) }
 	var t *tx
@@ -124,25 +129,33 @@ func (t *tx) handOver(ctx context.Context, caller any) {
 	}
 }
 
-// within runs fn behind a savepoint, and goes back to it if fn fails.
+// within runs fn behind a savepoint, with the driver's settings.
 func (t *tx) within(ctx context.Context, fn func(driver.Tx) error) error {
+	return t.behindSavepoint(ctx, func() error {
+		t.add("borrow", nil, nil)
+		t.addHold()
+		t.addState()
+		if err := t.flush(ctx); err != nil {
+			return err
+		}
+		t.sameHistory()
+		if err := fn(t); err != nil {
+			return err
+		}
+		t.add("giveback", nil, nil)
+		t.addStep(step{text: sqlRelease})
+		return t.flush(ctx)
+	})
+}
+
+// behindSavepoint queues a savepoint and runs fn, which sends it and releases it. If fn fails, it goes back to the savepoint.
+func (t *tx) behindSavepoint(ctx context.Context, fn func() error) error {
 	saved := false
 	t.addStep(step{text: sqlSavepoint, done: func(int) error {
 		saved = true
 		return nil
 	}})
-	t.add("borrow", nil, nil)
-	t.addHold()
-	t.addState()
-	err := t.flush(ctx)
-	if err == nil {
-		t.sameHistory()
-		if err = fn(t); err == nil {
-			t.add("giveback", nil, nil)
-			t.addStep(step{text: sqlRelease})
-			err = t.flush(ctx)
-		}
-	}
+	err := fn()
 	// Without the savepoint nothing was done, and to go back to it would end the transaction.
 	if err != nil && saved {
 		// If it fails, the caller can only roll back, and nothing is left either.
