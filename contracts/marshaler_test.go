@@ -235,14 +235,14 @@ func TestJSON(t *testing.T) {
 			Keys   map[int]int    `json:"keys"`
 		}
 		for _, payload := range []string{
-			`{"number":"s3cret"}`, `{"number":12345.678}`, `{"time":"s3cret"}`, `{"bytes":"s3cret!"}`, `{"quoted":"s3cret"}`, `{"code":"s3cret"}`,
+			`{"number":"s3cret"}`, `{"number":123456789012.5}`, `{"time":"s3cret"}`, `{"bytes":"s3cret!"}`, `{"quoted":"s3cret"}`, `{"code":"s3cret"}`,
 			`{"map":{"s3cret":"x"}}`, `{"keys":{"s3cret":1}}`, `{"number":s3cret}`, `"s3cret"`, `{"s3cret`, ``, `[1]`,
 			`{"number":123456789012345678901234567890}`,
 		} {
 			err := contracts.JSON{}.Unmarshal([]byte(payload), &target{})
 			require.ErrorContains(t, err, "decode from JSON: ", payload)
 			require.NotContains(t, err.Error(), secret)
-			require.NotContains(t, err.Error(), "12345")
+			require.NotContains(t, err.Error(), "123456789012")
 		}
 	})
 	t.Run("keeps values out of the errors of encoding", func(t *testing.T) {

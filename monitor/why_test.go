@@ -500,7 +500,7 @@ func TestWhy(t *testing.T) {
 		onEngines(t, deleted, func(m mystery) {
 			m.append(&outmill.Record{MessageID: "dead"}, &outmill.Record{MessageID: "retried"})
 			for i, r := range m.claim(2, outmill.OrderNone) {
-				outcome := []outmill.Settlement{{Lease: r.Lease(), Err: "card 4711 was refused", Delay: time.Hour}}
+				outcome := []outmill.Settlement{{Lease: r.Lease(), Err: "card S3CRET was refused", Delay: time.Hour}}
 				if i == 0 {
 					require.NoError(m, m.Fail(m.Context(), outcome))
 				} else {
@@ -511,7 +511,7 @@ func TestWhy(t *testing.T) {
 				answer, err := monitor.Why(m.Context(), m.Store, id, monitor.WhyConfig{HideErrors: true})
 				require.NoError(m, err)
 				text := fmt.Sprint(answer.Explanations)
-				require.NotContains(m, text, "4711")
+				require.NotContains(m, text, "S3CRET")
 				require.Contains(m, text, "Its error text is hidden here.")
 			}
 		})

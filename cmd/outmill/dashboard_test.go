@@ -83,7 +83,7 @@ func TestDashboard(t *testing.T) {
 		onStores(t, func(t *testing.T, w world) {
 			w.register(t, "billing", "orders")
 			w.append(t, orders(1)...)
-			w.kill(t, "billing", "orders", "card 4711 was refused")
+			w.kill(t, "billing", "orders", "card S3CRET was refused")
 			d, address := startBoard(t, nil, w.url)
 			token := d.await(t, `^Token for the login: (\S{16,})$`)[1]
 			code, _ := browser{address: address}.read(t, "")
@@ -91,7 +91,7 @@ func TestDashboard(t *testing.T) {
 			b := logIn(t, address, token)
 			_, body := b.read(t, "records?status=dead")
 			require.Contains(t, body, ">orders<")
-			require.NotContains(t, body, "4711")
+			require.NotContains(t, body, "S3CRET")
 			response := b.ask(t, http.MethodPost, "requeue", url.Values{"status": {"dead"}})
 			response.Body.Close()
 			require.Equal(t, http.StatusForbidden, response.StatusCode)
@@ -108,12 +108,12 @@ func TestDashboard(t *testing.T) {
 		w := newWorld(t)
 		w.register(t, "billing", "orders")
 		w.append(t, orders(3)...)
-		w.kill(t, "billing", "orders", "card 4711 was refused")
+		w.kill(t, "billing", "orders", "card S3CRET was refused")
 		const token = "a token from the environment"
 		d, address := startBoard(t, []string{tokenVariable + "=" + token}, w.url, "--allow-changes", "--errors", "--payload")
 		b := logIn(t, address, token)
 		_, body := b.read(t, "records?status=dead")
-		require.Contains(t, body, "card 4711 was refused")
+		require.Contains(t, body, "card S3CRET was refused")
 		response := b.ask(t, http.MethodPost, "requeue", url.Values{"status": {"dead"}})
 		response.Body.Close()
 		require.Equal(t, http.StatusOK, response.StatusCode)
