@@ -27,7 +27,7 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) (err error) {
 	}
 	tells := noticeOf(rows)
 	if t.inserts && len(rows) == 1 && t.session == nil {
-		_, err = t.d.records.InsertOne(alone(ctx), bson.Raw(appendRow(nil, &rows[0], &tells)))
+		_, err = t.d.records.InsertOne(alone(ctx), bson.Raw(t.d.appendRow(nil, &rows[0], &tells)))
 		return taken(err)
 	}
 	own, err := t.begin(ctx)
@@ -53,7 +53,7 @@ func (t *tx) insert(ctx context.Context, rows []driver.NewRow, tells *notice) er
 	list, command := bsoncore.AppendArrayElementStart(command, "documents")
 	for i := range rows {
 		command = append(append(append(command, byte(bson.TypeEmbeddedDocument)), fmt.Sprint(i)...), 0)
-		command = appendRow(command, &rows[i], tells)
+		command = t.d.appendRow(command, &rows[i], tells)
 	}
 	command, _ = bsoncore.AppendArrayEnd(command, list)
 	command, _ = bsoncore.AppendDocumentEnd(command, start)
@@ -95,7 +95,9 @@ func (t *tx) Replace(ctx context.Context, n driver.NewRow) error {
 			unset = append(unset, bson.E{Key: field, Value: ""})
 		}
 	}
-	put("content.payload", n.Record.Payload != nil, bson.Binary{Data: n.Record.Payload})
+	payload, escaped := t.d.payloadOf(&n)
+	put("content.payload", n.Record.Payload != nil, bson.RawValue{Type: bson.Type(payload.Type), Value: payload.Data})
+	put("content."+fieldEscaped, escaped, true)
 	put("content.metadata", n.Metadata != "" && n.Metadata != "{}", n.Metadata)
 	// A claim that has read the content before does not get the row any more.
 	change := bson.D{{Key: "$set", Value: set}, {Key: "$inc", Value: bson.D{{Key: "edits", Value: 1}}}}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/mongo/internal/jsondoc"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -34,6 +35,8 @@ type fields struct {
 	// of begins the names of the fields.
 	of    string
 	wrong []string
+	// escaped is the content's fieldEscaped.
+	escaped bool
 }
 
 func (f *fields) refuse(field, want string, have bsoncore.Value) {
@@ -185,7 +188,7 @@ func readRows(list []bson.Raw) []driver.Row {
 }
 
 // appendRow appends the document of a new row. Fields that are zero are left out, but for those that searches compare.
-func appendRow(dst []byte, n *driver.NewRow, tells *notice) []byte {
+func (d *Driver) appendRow(dst []byte, n *driver.NewRow, tells *notice) []byte {
 	start, dst := bsoncore.AppendDocumentStart(dst)
 	dst = bsoncore.AppendBinaryElement(dst, "_id", bson.TypeBinaryUUID, n.ID[:])
 	// The server sets it to a place of its own.
@@ -217,13 +220,13 @@ func appendRow(dst []byte, n *driver.NewRow, tells *notice) []byte {
 	if !n.WaitsFor.IsZero() {
 		dst = bsoncore.AppendBinaryElement(dst, "waits_for", bson.TypeBinaryUUID, n.WaitsFor[:])
 	}
-	dst = appendContent(tells.appendTo(dst, n), n)
+	dst = d.appendContent(tells.appendTo(dst, n), n)
 	dst, _ = bsoncore.AppendDocumentEnd(dst, start)
 	return dst
 }
 
 // appendContent appends the content, which is a document of its own so that reads of rows leave it out by one name.
-func appendContent(dst []byte, n *driver.NewRow) []byte {
+func (d *Driver) appendContent(dst []byte, n *driver.NewRow) []byte {
 	start, dst := bsoncore.AppendDocumentElementStart(dst, "content")
 	text := func(field, value string) {
 		if value != "" {
@@ -250,10 +253,29 @@ func appendContent(dst []byte, n *driver.NewRow) []byte {
 		dst = bsoncore.AppendStringElement(dst, "metadata", n.Metadata)
 	}
 	if r.Payload != nil {
-		dst = bsoncore.AppendBinaryElement(dst, "payload", bson.TypeBinaryGeneric, r.Payload)
+		payload, escaped := d.payloadOf(n)
+		dst = bsoncore.AppendValueElement(dst, "payload", payload)
+		if escaped {
+			dst = bsoncore.AppendBooleanElement(dst, fieldEscaped, true)
+		}
 	}
 	dst, _ = bsoncore.AppendDocumentEnd(dst, start)
 	return dst
+}
+
+// fieldEscaped says that the payload is a document, and that its JSON escapes HTML.
+const fieldEscaped = "payload_escaped"
+
+// payloadOf is the value of a payload: bytes, or a document that leaves room for the other fields. See Config.EmbedJSON.
+func (d *Driver) payloadOf(n *driver.NewRow) (value bsoncore.Value, escaped bool) {
+	payload := n.Record.Payload
+	if d.config.EmbedJSON {
+		others := n.Size - len(payload)
+		if document, escaped, ok := jsondoc.Of(payload, min(d.config.MaxPayload, int(d.Limits().Row)-2*others)); ok {
+			return bsoncore.Value{Type: bsoncore.TypeEmbeddedDocument, Data: document}, escaped
+		}
+	}
+	return bsoncore.Value{Type: bsoncore.TypeBinary, Data: bsoncore.AppendBinary(nil, bson.TypeBinaryGeneric, payload)}, false
 }
 
 // readContent returns the content of a document.
@@ -262,6 +284,7 @@ func readContent(raw bson.Raw) (c driver.Content) {
 	r := &outmill.Record{}
 	c.Record = r
 	content, _ := raw.Lookup("content").DocumentOK()
+	f.escaped, _ = content.Lookup(fieldEscaped).BooleanOK()
 	each(content, func(field string, v bsoncore.Value) {
 		switch field {
 		case "message":
@@ -294,9 +317,13 @@ func (f *fields) large(field string, v bsoncore.Value, c *driver.Content) {
 	r := c.Record
 	switch field {
 	case "payload":
+		if document, ok := v.DocumentOK(); ok {
+			r.Payload = jsondoc.Text(bson.Raw(document), f.escaped)
+			return
+		}
 		_, data, ok := v.BinaryOK()
 		if !ok {
-			f.refuse(field, "bytes", v)
+			f.refuse(field, "bytes or a document", v)
 			return
 		}
 		r.Payload = append([]byte{}, data...)

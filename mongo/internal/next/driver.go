@@ -33,6 +33,11 @@ type Config struct {
 	Name string
 	// Database has the collections, and Prefix begins their names.
 	Database, Prefix string
+	// Collection names the collections instead of Prefix: it gets each of Collections, and returns a different name for each.
+	Collection func(name string) string
+	// EmbedJSON stores payloads that are JSON objects as documents, of at most MaxPayload bytes.
+	EmbedJSON  bool
+	MaxPayload int
 	// WithoutChangeStream has readers hear only of this process: see Driver.Hear.
 	WithoutChangeStream bool
 }
@@ -61,19 +66,31 @@ var _ driver.DB = (*Driver)(nil)
 
 // New returns a driver on a client, which the caller disconnects. It does not connect.
 func New(client *mongo.Client, config Config) *Driver {
-	db := client.Database(config.Database, options.Database().SetReadConcern(readconcern.Local()).
-		SetWriteConcern(writeconcern.Majority()).SetReadPreference(readpref.Primary()))
+	if config.Collection == nil {
+		config.Collection = func(name string) string { return config.Prefix + name }
+	}
+	db := client.Database(config.Database, databaseOptions())
 	d := &Driver{client: client, config: config, db: db}
-	for name, in := range map[string]**mongo.Collection{
-		"meta": &d.meta, "records": &d.records, "notes": &d.notes, "entries": &d.entries, "lines": &d.lines,
-	} {
-		*in = db.Collection(config.Prefix + name)
+	for i, in := range []**mongo.Collection{&d.records, &d.notes, &d.entries, &d.lines, &d.meta} {
+		*in = db.Collection(config.Collection(Collections()[i]))
 	}
 	early := options.Collection().SetWriteConcern(writeconcern.W1())
 	d.atOnce, d.waiting = d.records.Clone(early), d.lines.Clone(early)
 	d.hearing = storekit.NewHearing(d.listen)
 	return d
 }
+
+// Collections are the names of the collections, without a prefix.
+func Collections() []string { return []string{"records", "notes", "entries", "lines", "meta"} }
+
+// databaseOptions override the client's: a user's own encoder would write documents that searches do not find.
+func databaseOptions() *options.DatabaseOptionsBuilder {
+	return options.Database().SetReadConcern(readconcern.Local()).SetWriteConcern(writeconcern.Majority()).
+		SetReadPreference(readpref.Primary()).SetRegistry(bson.NewRegistry()).SetBSONOptions(&options.BSONOptions{})
+}
+
+// Database has the collections.
+func (d *Driver) Database() *mongo.Database { return d.db }
 
 // Close ends what the driver has started. The client stays connected.
 func (d *Driver) Close() error {

@@ -54,13 +54,13 @@ func (d *Driver) commands() (commands []bson.D) {
 		}
 		lists[i.collection] = append(lists[i.collection], spec)
 	}
-	for _, name := range []string{"records", "notes", "entries", "lines", "meta"} {
-		commands = append(commands, bson.D{{Key: "create", Value: d.config.Prefix + name}})
+	for _, name := range Collections() {
+		commands = append(commands, bson.D{{Key: "create", Value: d.config.Collection(name)}})
 		if list := lists[name]; list != nil {
-			commands = append(commands, bson.D{{Key: "createIndexes", Value: d.config.Prefix + name}, {Key: "indexes", Value: list}})
+			commands = append(commands, bson.D{{Key: "createIndexes", Value: d.config.Collection(name)}, {Key: "indexes", Value: list}})
 		}
 	}
-	return append(commands, bson.D{{Key: "update", Value: d.config.Prefix + "meta"}, {Key: "updates", Value: bson.A{bson.D{
+	return append(commands, bson.D{{Key: "update", Value: d.meta.Name()}, {Key: "updates", Value: bson.A{bson.D{
 		{Key: "q", Value: idIs(metaID)}, {Key: "upsert", Value: true},
 		{Key: "u", Value: bson.D{{Key: "$setOnInsert", Value: bson.D{
 			{Key: "version", Value: schemaVersion}, {Key: "compatible", Value: schemaVersion},

@@ -23,7 +23,10 @@ func (d *Driver) TxOf(ctx context.Context) (any, error) {
 	carried, err := storekit.TxFromContext(ctx, d)
 	if carried != nil {
 		session := carried.(*mongo.Session)
-		return session, d.check(session)
+		if err := d.check(session); err != nil {
+			return nil, err
+		}
+		return session, nil
 	}
 	session := mongo.SessionFromContext(ctx)
 	switch {
