@@ -17,12 +17,8 @@ import (
 
 // Codes of MongoDB's errors, from its error_codes.yml.
 const (
-	codeOptionsConflict  = 85
-	codeKeySpecsConflict = 86
-	codeIllegalOperation = 20
-	codeUnauthorized     = 13
-	codeInvalidOptions   = 72
-	codeInterrupted      = 11601
+	codeInvalidOptions = 72
+	codeInterrupted    = 11601
 	// codeNoChangeStreams is the error of a server that is not a member of a replica set.
 	codeNoChangeStreams = 40573
 )

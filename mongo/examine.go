@@ -2,24 +2,12 @@ package mongo
 
 import (
 	"context"
-	"fmt"
-	"strings"
-	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/outmill/outmill/mongo/internal/doctor"
 	"github.com/outmill/outmill/mongo/internal/mongoerr"
 	"github.com/outmill/outmill/roles"
-	"github.com/outmill/outmill/storekit"
-)
-
-const (
-	// mostOperations bounds the transactions and operations in a report.
-	mostOperations = 20
-	// longTransaction is how long a transaction may be open whatever the request says, because
-	// MongoDB ends transactions after 60 s by default.
-	longTransaction = 30 * time.Second
 )
 
 // Examine looks for a server that is no replica set, for missing indexes and rights, for
@@ -38,14 +26,14 @@ func (s *Store) Examine(ctx context.Context, request roles.ExamineRequest) (role
 }
 
 func (s *Store) examine(ctx context.Context, request roles.ExamineRequest, e *roles.Examination) error {
-	if err := s.examineServer(ctx, request, e); err != nil {
+	if err := doctor.Server(ctx, s.db, s.config.WithoutTransactions, request, e); err != nil {
 		return err
 	}
 	found, err := s.findState(ctx)
 	switch {
 	case err == nil:
 		err = schemaError(found)
-	case mongoerr.HasCode(err, codeUnauthorized):
+	case mongoerr.HasCode(err, mongoerr.CodeUnauthorized):
 		// The report names the right.
 		err = nil
 	}
@@ -53,9 +41,9 @@ func (s *Store) examine(ctx context.Context, request roles.ExamineRequest, e *ro
 		return err
 	}
 	for _, step := range []func() error{
-		func() error { return s.examineIndexes(ctx, e) },
+		func() error { return doctor.Indexes(ctx, s.collection, allIndexes(), e) },
 		func() error { return s.examineRights(ctx, e) },
-		func() error { return s.examineOperations(ctx, request, e) },
+		func() error { return doctor.Operations(ctx, s.db, request, e) },
 	} {
 		if err := step(); err != nil {
 			return err
@@ -64,150 +52,14 @@ func (s *Store) examine(ctx context.Context, request roles.ExamineRequest, e *ro
 	return nil
 }
 
-func (s *Store) examineServer(ctx context.Context, request roles.ExamineRequest, e *roles.Examination) error {
-	var hello struct {
-		SetName string    `bson:"setName"`
-		Message string    `bson:"msg"`
-		Now     time.Time `bson:"localTime"`
+func (s *Store) examineRights(ctx context.Context, e *roles.Examination) error {
+	collections := make([]*driver.Collection, len(collectionNames))
+	for i, name := range collectionNames {
+		collections[i] = s.collection(name)
 	}
-	asked := time.Now()
-	if err := s.db.RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
-		return err
+	hears := s.records
+	if s.config.WithoutChangeStream || s.config.WithoutTransactions {
+		hears = nil
 	}
-	if !hello.Now.IsZero() {
-		e.AddClock(request, asked, hello.Now, time.Now())
-	}
-	if hello.SetName == "" && hello.Message != "isdbgrid" && !s.config.WithoutTransactions {
-		e.Add(roles.Finding{
-			Code: "no_replica_set", Failure: true, Subject: "server",
-			Text: "The server is not a member of a replica set, so it has no transactions and no change streams.",
-			Remedy: "Make it a replica set, of which one node is enough: mongod --replSet rs0, and rs.initiate() once. " +
-				"Or set Config.WithoutTransactions; docs/mongodb.md says what is missing then.",
-		})
-	}
-	return nil
-}
-
-func (s *Store) examineIndexes(ctx context.Context, e *roles.Examination) error {
-	present := map[string]map[string]definition{}
-	for _, i := range indexes() {
-		in := s.collection(i.collection)
-		if present[i.collection] == nil {
-			found, err := indexesOf(ctx, in)
-			if mongoerr.HasCode(err, codeUnauthorized) {
-				e.Skip("The indexes were not examined, because the user lacks the action listIndexes on %s.", in.Name())
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			present[i.collection] = found
-		}
-		found, ok := present[i.collection][i.name]
-		if !ok {
-			effect := "Calls that need it read the whole collection: they become slower with each document."
-			if i.ttl != nil {
-				effect = "The server deletes nothing by it, so documents collect until a janitor deletes them."
-			}
-			e.Add(storekit.MissingPart("index", in.Name()+"."+i.name, effect, false))
-		} else if err := i.check(in, found); err != nil {
-			e.Add(roles.Finding{
-				Code: "index_changed", Subject: in.Name() + "." + i.name,
-				Text:   fmt.Sprintf("Somebody has changed an index: %v.", err),
-				Remedy: "Drop the index, and call Ensure or run outmill schema ensure.",
-			})
-		}
-	}
-	return nil
-}
-
-// operation is an operation or a session in the answer of $currentOp.
-type operation struct {
-	Kind    string   `bson:"type"`
-	AppName string   `bson:"appName"`
-	Client  string   `bson:"client"`
-	Space   string   `bson:"ns"`
-	OpID    any      `bson:"opid"`
-	Session bson.D   `bson:"lsid"`
-	Running int64    `bson:"microsecs_running"`
-	Waiting bool     `bson:"waitingForLock"`
-	Tx      openedTx `bson:"transaction"`
-}
-
-type openedTx struct {
-	Open int64 `bson:"timeOpenMicros"`
-}
-
-func (o operation) String() string {
-	parts := []string{}
-	for _, part := range []string{o.AppName, o.Client} {
-		if part != "" {
-			parts = append(parts, part)
-		}
-	}
-	if len(parts) == 0 {
-		return "an unknown client"
-	}
-	return strings.Join(parts, ", ")
-}
-
-func (s *Store) examineOperations(ctx context.Context, request roles.ExamineRequest, e *roles.Examination) error {
-	tooLong := min(request.OpenTransaction, longTransaction)
-	cursor, err := s.client.Database("admin", databaseOptions()).Aggregate(ctx, driver.Pipeline{
-		{{Key: "$currentOp", Value: bson.D{{Key: "allUsers", Value: true}, {Key: "idleSessions", Value: true}}}},
-		{{Key: "$match", Value: bson.D{{Key: "$or", Value: bson.A{
-			where("transaction.timeOpenMicros", bson.D{{Key: "$gt", Value: tooLong.Microseconds()}}),
-			bson.D{{Key: "waitingForLock", Value: true},
-				{Key: "microsecs_running", Value: bson.D{{Key: "$gt", Value: request.LockWait.Microseconds()}}}},
-		}}}}},
-		{{Key: "$limit", Value: mostOperations}},
-	})
-	var found []operation
-	if err == nil {
-		err = cursor.All(ctx, &found)
-	}
-	if mongoerr.HasCode(err, codeUnauthorized) {
-		e.Skip("Transactions and lock waits were not examined, because the user lacks the action inprog on the cluster: " +
-			"the role clusterMonitor has it.")
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	now := time.Now()
-	for _, o := range found {
-		e.Add(s.findingsOf(o, now, tooLong)...)
-	}
-	return nil
-}
-
-func (s *Store) findingsOf(o operation, now time.Time, tooLong time.Duration) (findings []roles.Finding) {
-	if open := time.Duration(o.Tx.Open) * time.Microsecond; open > tooLong {
-		findings = append(findings, roles.Finding{
-			Code: "old_transaction", Subject: "transaction of " + o.String(), Since: now.Add(-open),
-			Text: fmt.Sprintf("A transaction of %s has been open for %v. The server keeps old versions of documents for it, and what it has "+
-				"written stays locked for others.", o, open.Round(time.Millisecond)),
-			Remedy: "End it: db.adminCommand({killSessions: [" + text(sessionID(o.Session)) + "]}). The server ends it after " +
-				"transactionLifetimeLimitSeconds.",
-		})
-	}
-	if waits := time.Duration(o.Running) * time.Microsecond; o.Waiting && strings.HasPrefix(o.Space, s.db.Name()+".") {
-		findings = append(findings, roles.Finding{
-			Code: "lock_wait", Failure: true, Subject: "operation of " + o.String(), Since: now.Add(-waits),
-			Text: fmt.Sprintf("An operation of %s on %s has waited for a lock for %v.", o, o.Space, waits.Round(time.Millisecond)),
-			Remedy: "Look for an index build or another command that locks the collection, in db.currentOp(), " +
-				"and for a server that fsyncLock has locked.",
-		})
-	}
-	return findings
-}
-
-// sessionID is the part of a session's id that killSessions takes.
-func sessionID(session bson.D) bson.D {
-	for _, e := range session {
-		if e.Key == "id" {
-			return bson.D{e}
-		}
-	}
-	return bson.D{}
+	return doctor.Rights(ctx, collections, hears, e)
 }

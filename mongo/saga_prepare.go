@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/outmill/outmill/mongo/internal/indexes"
 	"github.com/outmill/outmill/mongo/internal/mongoerr"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
@@ -22,12 +23,12 @@ const indexCorrelation = "outmill_correlation"
 // documents without a correlation value.
 const sampled = 100
 
-func sagaIndexes(collection string) []index {
+func sagaIndexes(collection string) []indexes.Index {
 	atOnce := time.Duration(0)
-	return []index{
-		{collection: collection, name: indexCorrelation, keys: ascending(fieldCorrelation), partial: exists(fieldCorrelation), unique: true},
-		{collection: collection, name: "outmill_finished", keys: ascending(fieldUpdated), partial: where(fieldFinished, true)},
-		{collection: collection, name: "outmill_delete_at", keys: ascending(fieldDelete), partial: exists(fieldDelete), ttl: &atOnce},
+	return []indexes.Index{
+		{Collection: collection, Name: indexCorrelation, Keys: ascending(fieldCorrelation), Partial: exists(fieldCorrelation), Unique: true},
+		{Collection: collection, Name: "outmill_finished", Keys: ascending(fieldUpdated), Partial: where(fieldFinished, true)},
+		{Collection: collection, Name: "outmill_delete_at", Keys: ascending(fieldDelete), Partial: exists(fieldDelete), TTL: &atOnce},
 	}
 }
 
@@ -75,7 +76,7 @@ func (s *Store) prepareSagas(ctx context.Context, kind string) error {
 			return err
 		}
 	}
-	if err := s.ensureIndexes(ctx, in, sagaIndexes(in.Name()), existed); err != nil {
+	if err := indexes.Ensure(ctx, in, sagaIndexes(in.Name()), s.builds(existed)); err != nil {
 		return err
 	}
 	s.prepared.Store(kind, true)
@@ -97,7 +98,7 @@ func (s *Store) sagasOf(kind string) (*driver.Collection, error) {
 // correlation value, which no message would find. If the store's index is missing, which is built
 // from all documents, it looks at all of them too, and otherwise at some.
 func (s *Store) checkSagaDocuments(ctx context.Context, in *driver.Collection) error {
-	present, err := indexesOf(ctx, in)
+	present, err := indexes.Of(ctx, in)
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,8 @@ const (
 	CodeNoSuchTransaction = 251
 	CodeNamespaceExists   = 48
 	CodeMaxTimeExpired    = 50
+	CodeUnauthorized      = 13
+	CodeIllegalOperation  = 20
 )
 
 // interruptions are the codes of a server that steps down as the primary, or shuts down, during a command.

@@ -1,4 +1,4 @@
-package mongo
+package indexes
 
 import (
 	"context"
@@ -7,11 +7,11 @@ import (
 	"slices"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
 	"github.com/outmill/outmill/mongo/internal/mongoerr"
 	"github.com/outmill/outmill/storekit"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
-	driver "go.mongodb.org/mongo-driver/v2/mongo"
 )
 
 // Other clients can read and write while an index is built, but the build locks the whole
@@ -30,13 +30,13 @@ const (
 // errHeldUp says that open transactions held the builds of indexes up.
 var errHeldUp = errors.New("the index builds were stopped, because other operations waited for them")
 
-// spec returns the index in the form of MongoDB's commands.
-func (i index) spec() bson.D {
-	spec := bson.D{{Key: "name", Value: i.name}, {Key: "key", Value: i.keys}}
-	if i.partial != nil {
-		spec = append(spec, bson.E{Key: "partialFilterExpression", Value: i.partial})
+// Spec returns the index in the form of MongoDB's commands.
+func (i Index) Spec() bson.D {
+	spec := bson.D{{Key: "name", Value: i.Name}, {Key: "key", Value: i.Keys}}
+	if i.Partial != nil {
+		spec = append(spec, bson.E{Key: "partialFilterExpression", Value: i.Partial})
 	}
-	if i.unique {
+	if i.Unique {
 		spec = append(spec, bson.E{Key: "unique", Value: true})
 	}
 	if after, ttl := i.seconds(); ttl {
@@ -45,18 +45,17 @@ func (i index) spec() bson.D {
 	return spec
 }
 
-// build builds the indexes. If inUse is false, the schema is not complete, so nobody uses the
-// collections yet.
-func (s *Store) build(ctx context.Context, in *driver.Collection, missing bson.A, inUse bool) error {
+// build builds the indexes. If the collection is not in use, the schema is not complete, so nobody uses it yet.
+func build(ctx context.Context, in *mongo.Collection, missing bson.A, how How) error {
 	command := bson.D{{Key: "createIndexes", Value: in.Name()}, {Key: "indexes", Value: missing}}
-	if !s.config.WithoutTransactions {
+	if !how.Standalone {
 		// By default the server waits until all members have built the index. A standalone server
 		// refuses the field.
 		command = append(command, bson.E{Key: "commitQuorum", Value: "majority"},
 			bson.E{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}})
 	}
-	if !inUse {
-		return s.db.RunCommand(ctx, command).Err()
+	if !how.InUse {
+		return in.Database().RunCommand(ctx, command).Err()
 	}
 	count, err := in.EstimatedDocumentCount(ctx)
 	if err != nil {
@@ -69,7 +68,7 @@ func (s *Store) build(ctx context.Context, in *driver.Collection, missing bson.A
 	bound := firstBuild + time.Duration(count/buildsPerSecond)*time.Second
 	for try := 1; ; try++ {
 		bounded := slices.Concat(command, bson.D{{Key: "maxTimeMS", Value: bound.Milliseconds()}})
-		err := s.db.RunCommand(running, bounded).Err()
+		err := in.Database().RunCommand(running, bounded).Err()
 		if !mongoerr.HasCode(err, mongoerr.CodeMaxTimeExpired) {
 			return err
 		}

@@ -1,4 +1,4 @@
-package mongo
+package doctor
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill/roles"
 )
@@ -32,9 +33,9 @@ func (g grant) allows(action, database, collection string) bool {
 		(g.Resource.AnyResource || covers(g.Resource.Database, database) && covers(g.Resource.Collection, collection))
 }
 
-// examineRights compares the privileges of the user with those of the documentation, which are
-// the same for all tasks. Without access control there is no user.
-func (s *Store) examineRights(ctx context.Context, e *roles.Examination) error {
+// Rights compares the privileges of the user with those that a running process needs in each collection, which are
+// the same for all tasks. Without access control there is no user. hears is the collection of the change stream, or nil.
+func Rights(ctx context.Context, collections []*mongo.Collection, hears *mongo.Collection, e *roles.Examination) error {
 	var status struct {
 		Info struct {
 			Users []struct {
@@ -44,8 +45,9 @@ func (s *Store) examineRights(ctx context.Context, e *roles.Examination) error {
 			Privileges []grant `bson:"authenticatedUserPrivileges"`
 		} `bson:"authInfo"`
 	}
+	db := collections[0].Database()
 	command := bson.D{{Key: "connectionStatus", Value: 1}, {Key: "showPrivileges", Value: true}}
-	if err := s.db.RunCommand(ctx, command).Decode(&status); err != nil {
+	if err := db.RunCommand(ctx, command).Decode(&status); err != nil {
 		return err
 	}
 	if len(status.Info.Users) == 0 {
@@ -53,30 +55,28 @@ func (s *Store) examineRights(ctx context.Context, e *roles.Examination) error {
 	}
 	user := status.Info.Users[0].Name
 	lacks := func(action, collection string) bool {
-		return !slices.ContainsFunc(status.Info.Privileges, func(g grant) bool { return g.allows(action, s.db.Name(), collection) })
+		return !slices.ContainsFunc(status.Info.Privileges, func(g grant) bool { return g.allows(action, db.Name(), collection) })
 	}
-	for _, name := range collectionNames {
-		collection := s.config.CollectionName(name)
+	for _, in := range collections {
 		var missing []string
 		for _, action := range runningActions {
-			if lacks(action, collection) {
+			if lacks(action, in.Name()) {
 				missing = append(missing, action)
 			}
 		}
 		if len(missing) > 0 {
-			e.Add(s.missingRight(user, collection, missing, "which every program that publishes or reads needs", true))
+			e.Add(missingRight(user, in, missing, "which every program that publishes or reads needs", true))
 		}
 	}
-	records := s.config.CollectionName("records")
-	if !s.config.WithoutChangeStream && !s.config.WithoutTransactions && lacks("changeStream", records) {
-		e.Add(s.missingRight(user, records, []string{"changeStream"}, "so readers poll, and find messages of other processes later", false))
+	if hears != nil && lacks("changeStream", hears.Name()) {
+		e.Add(missingRight(user, hears, []string{"changeStream"}, "so readers poll, and find messages of other processes later", false))
 	}
 	return nil
 }
 
-func (s *Store) missingRight(user, collection string, actions []string, effect string, failure bool) roles.Finding {
+func missingRight(user string, in *mongo.Collection, actions []string, effect string, failure bool) roles.Finding {
 	list := strings.Join(actions, ", ")
-	where := s.db.Name() + "." + collection
+	where := in.Database().Name() + "." + in.Name()
 	return roles.Finding{
 		Code: "right_missing", Failure: failure, Subject: list + " on " + where,
 		Text:   fmt.Sprintf("The user %s lacks the actions %s on %s, %s.", user, list, where, effect),
