@@ -1,6 +1,7 @@
 package outmill
 
 import (
+	"crypto/sha256"
 	"database/sql/driver"
 	"fmt"
 
@@ -10,8 +11,22 @@ import (
 // WorkItemID identifies a record in the work queue. It is a UUIDv7 that Append makes, or
 // that the caller of Append chooses, and it is unique across stores. If a message goes to
 // several groups, each group's record has its own id, and all share the MessageID. The ids of a message's records share
-// their first 8 bytes: see storekit.CopyID.
+// their first 8 bytes: see CopyID.
 type WorkItemID uuid.UUID
+
+// CopyID returns the id of a group's record of a message whose first record, or row of a log, has the id. The time
+// and the count of the id stay, so that the copies of a message stand where it stands in the order of the ids. Of the
+// last 8 bytes, all bits but the first two are XORed with those of the SHA-256 of the group's name: CopyID of a
+// copy's id and its group is the first id again, and every database can compute it.
+func CopyID(id WorkItemID, group string) WorkItemID {
+	const random, variantBits = 8, 0xc0
+	sum := sha256.Sum256([]byte(group))
+	sum[0] &^= variantBits
+	for i := random; i < len(id); i++ {
+		id[i] ^= sum[i-random]
+	}
+	return id
+}
 
 // NewWorkItemID returns a new UUIDv7. Ids made by one process ascend.
 func NewWorkItemID() WorkItemID { return WorkItemID(newUUID()) }

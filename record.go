@@ -91,9 +91,10 @@ type Record struct {
 	// Group is the group that the record belongs to. "" means that the record waits for the
 	// first group that registers for its topic. Writers do not set it.
 	Group string
-	// Copies is set by Append on a record whose topic several groups read: the further
-	// groups, each with the id of its record. It is nil if there are none.
-	Copies map[string]WorkItemID
+	// CopiedTo is set by Append on a record whose topic several groups read: the further
+	// groups, by name. The id of such a group's record is CopyID(ID, group). It is nil if there are
+	// none. The records of a call may share the list: do not change it.
+	CopiedTo []string
 	// Status is the record's state.
 	Status Status
 	// CreatedAt is the database's time of the append.

@@ -21,7 +21,7 @@ type Writer interface {
 	// marks it Duplicate; this never aborts the caller's transaction.
 	//
 	// Append fills ID where it is zero, and MessageID with the text of ID where it is empty, the
-	// same for all groups. It sets Duplicate, Group, Copies and CreatedAt; the last three are
+	// same for all groups. It sets Duplicate, Group, CopiedTo and CreatedAt; the last three are
 	// zero for a duplicate. An ID that exists already is an error. If a message goes to several
 	// groups, the first by name gets the record's ID and the others get new ones. Append
 	// ignores the fields that a store sets. It does not retain the records. Appending no

@@ -77,7 +77,7 @@ func (a *appending) run(ctx context.Context, t *tx) error {
 	if err != nil {
 		return err
 	}
-	if err := t.Insert(ctx, rows); err != nil {
+	if err := t.insert(ctx, rows); err != nil {
 		return err
 	}
 	a.CreatedAt = t.State().Now.Of()
@@ -133,7 +133,15 @@ func (e *Engine) DedupKey(ctx context.Context, topic, key string) (storekit.Dedu
 	})
 }
 
-// rows returns a row for each group of each record, and one without a group for a record that no group reads.
+// insert inserts the rows of messages.
+func (t *tx) insert(ctx context.Context, messages []driver.NewRow) error {
+	if in, once := t.Tx.(driver.MessageInserter); once {
+		return in.InsertMessages(ctx, messages)
+	}
+	return t.Insert(ctx, driver.WithCopies(messages))
+}
+
+// rows returns a row for each record: of the first group that reads it, or without a group.
 func (a *appending) rows(t *tx, routes *storekit.RoutingTable, fair *fairTopics) ([]driver.NewRow, error) {
 	limits := t.e.db.Limits()
 	texts, err := a.Metadata(limits.Check)
@@ -153,23 +161,22 @@ func (a *appending) rows(t *tx, routes *storekit.RoutingTable, fair *fairTopics)
 			}
 			readers[r.Topic] = groups
 		}
-		if rows == nil { // most calls have one topic, and a row is large
-			rows = make([]driver.NewRow, 0, len(a.Records)*len(groups))
+		if rows == nil {
+			rows = make([]driver.NewRow, 0, len(a.Records))
 		}
 		part := 0
 		if fair.ServesTurns(r.Topic) {
 			part = storekit.PartOf(r.Topic, r.TenantID)
 		}
-		for n, group := range groups {
-			row := driver.NewRow{
-				Record: r, Message: cmp.Or(r.MessageID, a.IDs[i].String()), Metadata: texts[i], Made: r.ID.IsZero(), Copy: n > 0,
-			}
-			row.ID, row.Line = a.Deliver(i, n, group), driver.Line{Group: group, Topic: r.Topic, Part: part}
-			if len(r.Joins) > 0 {
-				row.Step = a.IDs[i]
-			}
-			rows = append(rows, t.newRow(row))
+		a.DeliverAll(i, groups)
+		row := driver.NewRow{
+			Record: r, Message: cmp.Or(r.MessageID, a.IDs[i].String()), Metadata: texts[i], Made: r.ID.IsZero(), CopyTo: groups[1:],
 		}
+		row.ID, row.Line = a.IDs[i], driver.Line{Group: groups[0], Topic: r.Topic, Part: part}
+		if len(r.Joins) > 0 {
+			row.Step = row.ID
+		}
+		rows = append(rows, t.newRow(row))
 	}
 	return rows, nil
 }

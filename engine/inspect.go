@@ -38,7 +38,7 @@ func (t *tx) notFound(ctx context.Context, id outmill.WorkItemID) error {
 	}
 	copies := map[string]outmill.WorkItemID{}
 	for _, r := range rows {
-		if r.Group != "" && storekit.CopyID(id, r.Group) == r.ID {
+		if r.Group != "" && outmill.CopyID(id, r.Group) == r.ID {
 			copies[r.Group] = r.ID
 		}
 	}

@@ -210,7 +210,7 @@ func (a *appending) attach(ctx context.Context, t *tx, rows []driver.NewRow) err
 	groups := map[outmill.WorkItemID]int{}
 	for _, r := range rows {
 		if !r.Step.IsZero() {
-			groups[r.Step]++
+			groups[r.Step] = 1 + len(r.CopyTo)
 		}
 	}
 	var entries []driver.Entry

@@ -2,7 +2,6 @@ package publisher
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -133,7 +132,9 @@ func publishedOf(rec *outmill.Record) Published {
 	p.ID, p.CreatedAt = rec.ID, rec.CreatedAt
 	if rec.Group != "" {
 		p.Groups = map[string]outmill.WorkItemID{rec.Group: rec.ID}
-		maps.Copy(p.Groups, rec.Copies)
+		for _, group := range rec.CopiedTo {
+			p.Groups[group] = outmill.CopyID(rec.ID, group)
+		}
 	}
 	return p
 }

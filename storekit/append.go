@@ -31,15 +31,15 @@ type Appending struct {
 	// it. The store sets it before Report.
 	CreatedAt time.Time
 
-	groups []string
-	copies []map[string]outmill.WorkItemID
+	// groups are those that read each record, the first of which has its id.
+	groups [][]string
 }
 
 // NewAppending prepares records that [CheckRecords] has accepted.
 func NewAppending(records []*outmill.Record) *Appending {
 	a := &Appending{
 		Records: records, IDs: make([]outmill.WorkItemID, len(records)), Duplicate: make([]bool, len(records)),
-		groups: make([]string, len(records)),
+		groups: make([][]string, len(records)),
 	}
 	for i, r := range records {
 		if a.IDs[i] = r.ID; r.ID.IsZero() {
@@ -73,22 +73,15 @@ func (a *Appending) Repeats(i int) bool {
 // group is delivered to "", as the first. The records of the other groups have ids by CopyID.
 func (a *Appending) Deliver(i, n int, group string) outmill.WorkItemID {
 	if n == 0 {
-		a.groups[i] = group
-		if a.copies != nil {
-			a.copies[i] = nil
-		}
+		a.groups[i] = []string{group}
 		return a.IDs[i]
 	}
-	if a.copies == nil {
-		a.copies = make([]map[string]outmill.WorkItemID, len(a.Records))
-	}
-	if a.copies[i] == nil {
-		a.copies[i] = map[string]outmill.WorkItemID{}
-	}
-	id := CopyID(a.IDs[i], group)
-	a.copies[i][group] = id
-	return id
+	a.groups[i] = append(a.groups[i], group)
+	return outmill.CopyID(a.IDs[i], group)
 }
+
+// DeliverAll is Deliver for each of the groups. The records of a topic may share the list.
+func (a *Appending) DeliverAll(i int, groups []string) { a.groups[i] = groups }
 
 // Metadata returns the records' metadata as JSON texts; "" is no metadata. check may refuse
 // a record because of its text.
@@ -123,13 +116,16 @@ func (a *Appending) Report() {
 		if r.MessageID == "" {
 			r.MessageID = r.ID.String()
 		}
-		r.Group, r.Copies, r.CreatedAt = "", nil, time.Time{}
+		r.Group, r.CopiedTo, r.CreatedAt = "", nil, time.Time{}
 		if a.Duplicate[i] {
 			continue
 		}
-		r.Group, r.CreatedAt = a.groups[i], a.CreatedAt.UTC()
-		if a.copies != nil {
-			r.Copies = a.copies[i]
+		r.CreatedAt = a.CreatedAt.UTC()
+		if groups := a.groups[i]; len(groups) > 0 {
+			r.Group = groups[0]
+			if len(groups) > 1 {
+				r.CopiedTo = groups[1:]
+			}
 		}
 	}
 }

@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -16,12 +15,10 @@ import (
 func TestRun_BrokenReceipts(t *testing.T) {
 	mutants.RequireNoticed(t, sections(), suite.Modes()[0], []mutant{
 		{"names one group only", "receipt", "Append says which groups a record reaches, and under which id each",
-			reports(func(r *outmill.Record) { r.Copies = nil })},
+			reports(func(r *outmill.Record) { r.CopiedTo = nil })},
 		{"names ids that nobody has", "receipt", "Append says which groups a record reaches, and under which id each",
 			reports(func(r *outmill.Record) {
-				for group := range r.Copies {
-					r.Copies[group] = outmill.NewWorkItemID()
-				}
+				r.ID = outmill.NewWorkItemID()
 			})},
 		{"renames copies when a group comes", "receipt", "the ids that Append has named stay those of the records while groups come and go",
 			func(f mutants.File) outmill.Store { return &renames{File: f} }},
@@ -68,7 +65,9 @@ func (m *renames) Append(ctx context.Context, records ...*outmill.Record) error 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range records {
-		m.named = slices.AppendSeq(m.named, maps.Values(r.Copies))
+		for _, group := range r.CopiedTo {
+			m.named = append(m.named, outmill.CopyID(r.ID, group))
+		}
 	}
 	return err
 }
@@ -102,7 +101,7 @@ func (m believesWriter) Append(ctx context.Context, records ...*outmill.Record) 
 	}
 	err := m.File.Append(ctx, records...)
 	for i, r := range records {
-		r.Group, r.Copies = before[i].Group, before[i].Copies
+		r.Group, r.CopiedTo = before[i].Group, before[i].CopiedTo
 	}
 	return err
 }

@@ -250,9 +250,7 @@ func (r *publishReport) add(record *outmill.Record) {
 	if record.Group != "" {
 		view.Groups = append(view.Groups, record.Group)
 	}
-	for group := range record.Copies {
-		view.Groups = append(view.Groups, group)
-	}
+	view.Groups = append(view.Groups, record.CopiedTo...)
 	r.Messages = append(r.Messages, view)
 }
 

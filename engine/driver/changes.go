@@ -1,6 +1,10 @@
 package driver
 
-import "github.com/outmill/outmill"
+import (
+	"context"
+
+	"github.com/outmill/outmill"
+)
 
 // NewRow is a row to insert, with its content.
 type NewRow struct {
@@ -9,9 +13,39 @@ type NewRow struct {
 	Record *outmill.Record
 	// Message is the message id, and Metadata the metadata as JSON.
 	Message, Metadata string
-	// Made says that the publisher has made the id, so no other row has it. Copy says that the row is a further one of the message of the
-	// row before. A driver with a log needs both.
-	Made, Copy bool
+	// Made says that the publisher has made the id, so no other row has it. A driver with a log needs it.
+	Made bool
+	// CopyTo are the further groups that read the message. Only InsertMessages gets it: see WithCopies.
+	CopyTo []string
+}
+
+// MessageInserter is a Tx of a driver with a log, which writes a message once, whatever the number of groups that read it.
+type MessageInserter interface {
+	// InsertMessages is Insert of WithCopies.
+	InsertMessages(ctx context.Context, messages []NewRow) error
+}
+
+// WithCopies returns the rows, and behind each those of the further groups of its message.
+func WithCopies(messages []NewRow) []NewRow {
+	all := len(messages)
+	for i := range messages {
+		all += len(messages[i].CopyTo)
+	}
+	if all == len(messages) {
+		return messages
+	}
+	rows := make([]NewRow, 0, all)
+	for i := range messages {
+		row := messages[i]
+		groups := row.CopyTo
+		row.CopyTo = nil
+		rows = append(rows, row)
+		for _, group := range groups {
+			row.ID, row.Group = outmill.CopyID(messages[i].ID, group), group
+			rows = append(rows, row)
+		}
+	}
+	return rows
 }
 
 // Change is a row before and after a change.

@@ -80,7 +80,7 @@ func attachOneOfSeveral(e *env) {
 		e.Register("b")
 		r := suite.Rec(orders, "m1")
 		e.Append(r)
-		other := &outmill.Record{ID: r.Copies["b"]}
+		other := &outmill.Record{ID: outmill.CopyID(r.ID, "b")}
 		of := map[string]*outmill.Record{}
 		claim := func() {
 			of["a"] = e.ClaimOne(outmill.NewOwnerToken(), "m1", suite.OfGroup("a"))

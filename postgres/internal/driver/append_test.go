@@ -152,7 +152,7 @@ func TestAppendOfTheSchema(t *testing.T) {
 		require.NoError(t, rows.Err())
 		require.Equal(t, []string{"forwarder", "readers", "é"}, groups)
 		for i, group := range groups[1:] {
-			require.Equal(t, storekit.CopyID(ids[0], group), ids[i+1])
+			require.Equal(t, outmill.CopyID(ids[0], group), ids[i+1])
 		}
 	})
 

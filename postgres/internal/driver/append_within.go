@@ -3,7 +3,6 @@ package driver
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/outmill/outmill/engine/driver"
 )
@@ -34,15 +33,14 @@ func (d *Driver) AppendWithin(ctx context.Context, caller any, fn func(driver.Tx
 }
 
 // insertWithin inserts the rows of a guess in the caller's transaction, if they are small, few and all for the log.
-func (t *tx) insertWithin(ctx context.Context, rows []driver.NewRow) error {
-	messages, logged := t.intoLog(rows)
-	if !logged || sizeOf(messages) >= largeInsert || t.d.copies(messages) || slices.ContainsFunc(rows, hasFixedTime) {
+func (t *tx) insertWithin(ctx context.Context, rows []driver.NewRow, logged bool) error {
+	if !logged || sizeOf(rows) >= largeInsert || t.d.copies(rows) || anyOf(rows, hasFixedTime) {
 		return errGuess
 	}
 	t.to = t.caller
 	var same *bool
 	err := t.behindSavepoint(ctx, func() error {
-		same = t.addInsert(messages, true)
+		same = t.addInsert(rows, true)
 		t.addNotice(rows)
 		t.addStep(step{text: sqlRelease})
 		return t.flush(ctx)

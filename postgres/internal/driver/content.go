@@ -26,25 +26,45 @@ func sizeOf(rows []driver.NewRow) (size int) {
 	return size
 }
 
+var _ driver.MessageInserter = (*tx)(nil)
+
+// anyOf reports whether one of the rows is so. A row is large, so it is not copied.
+func anyOf(rows []driver.NewRow, so func(r *driver.NewRow) bool) bool {
+	for i := range rows {
+		if so(&rows[i]) {
+			return true
+		}
+	}
+	return false
+}
+
 // Insert inserts rows in their order.
 func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
-	if len(rows) == 0 {
+	return t.InsertMessages(ctx, rows)
+}
+
+// InsertMessages writes messages to the log, or their rows to the records. See driver.MessageInserter.
+func (t *tx) InsertMessages(ctx context.Context, messages []driver.NewRow) error {
+	if len(messages) == 0 {
 		return nil
 	}
+	rows, logged := messages, t.intoLog(messages)
+	if !logged {
+		rows = driver.WithCopies(messages)
+	}
 	if t.guesses {
-		if slices.ContainsFunc(rows, func(r driver.NewRow) bool { return !r.Made }) {
+		if anyOf(messages, func(r *driver.NewRow) bool { return !r.Made }) {
 			return errGuess // their ids are looked for before the commit
 		}
 		if t.caller != nil {
-			return t.insertWithin(ctx, rows)
+			return t.insertWithin(ctx, rows, logged)
 		}
 		if err := t.beginInsert(ctx, rows); err != nil {
 			return err
 		}
 	}
 	size := sizeOf(rows)
-	messages, logged := t.intoLog(rows)
-	if err := t.checkSize(rows, size, logged); err != nil {
+	if err := t.checkSize(rows, size); err != nil {
 		return err
 	}
 	if size >= largeInsert && t.own != nil {
@@ -52,14 +72,13 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) error {
 			return err
 		}
 	}
-	t.addNotice(rows)
+	t.addNotice(messages)
 	if logged {
-		if to := t.copies(messages); to != nil {
-			return t.copy(ctx, to, messages)
+		if to := t.copies(rows); to != nil {
+			return t.copy(ctx, to, rows)
 		}
-		rows = messages
 	}
-	inLog := t.addOwnIDs(rows)
+	inLog := t.addOwnIDs(messages)
 	same := t.addInsert(rows, logged)
 	send := t.flush
 	if t.inserts && t.rides {
@@ -97,19 +116,13 @@ func (t *tx) bePatient(ctx context.Context) error {
 	return nil
 }
 
-// checkSize refuses rows that make a statement which PostgreSQL does not take. To send it would end the connection. all is the size of
-// the rows with their copies.
-func (t *tx) checkSize(rows []driver.NewRow, all int, logged bool) error {
-	if all <= MaxStatement/2 {
+// checkSize refuses rows of this size that make a statement which PostgreSQL does not take. To send it would end the connection.
+func (t *tx) checkSize(rows []driver.NewRow, size int) error {
+	if size <= MaxStatement/2 {
 		return nil // as text a payload has at most twice its size
 	}
-	_, asText := t.to.(*onSQL)
-	size := 0
-	for i := range rows {
-		if logged && rows[i].Copy {
-			continue
-		}
-		if size += rows[i].Size; asText {
+	if _, asText := t.to.(*onSQL); asText {
+		for i := range rows {
 			size += len(rows[i].Record.Payload)
 		}
 	}
@@ -155,7 +168,7 @@ func (t *tx) addInsert(rows []driver.NewRow, logged bool) (same *bool) {
 		args = slices.Concat(t.logCheckArgs(), columns, []any{payloads})
 	} else {
 		args = append(insertArgs(rows), args...)
-		t.state.Unrouted = t.state.Unrouted || slices.ContainsFunc(rows, func(r driver.NewRow) bool { return r.Group == "" })
+		t.state.Unrouted = t.state.Unrouted || anyOf(rows, func(r *driver.NewRow) bool { return r.Group == "" })
 	}
 	t.add(name, args, func(scan scan) error {
 		*same = true
@@ -198,13 +211,13 @@ type guessing struct{}
 func (guessing) send(context.Context, []step) error { return errGuess }
 
 // hasFixedTime reports whether a row has a time that does not depend on the moment of its append.
-func hasFixedTime(r driver.NewRow) bool {
+func hasFixedTime(r *driver.NewRow) bool {
 	return !r.Record.DueAt.IsZero() || !r.Record.ExpiresAt.IsZero()
 }
 
 // beginInsert begins the transaction of an insert whose rows have no other times than those that depend on its moment.
 func (t *tx) beginInsert(ctx context.Context, rows []driver.NewRow) error {
-	if slices.ContainsFunc(rows, hasFixedTime) {
+	if anyOf(rows, hasFixedTime) {
 		return errGuess
 	}
 	own, err := t.d.begin(ctx)

@@ -19,7 +19,6 @@ import (
 	"github.com/outmill/outmill/engine"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres/internal/driver"
-	"github.com/outmill/outmill/storekit"
 )
 
 // copying are two stores on one database, one of which always copies, and one never does.
@@ -245,7 +244,7 @@ func TestLogCopy_DuringARegistration(t *testing.T) {
 				case r.Group:
 					require.Equal(t, r.ID, got[i].ID, in)
 				case "second":
-					require.Equal(t, storekit.CopyID(r.ID, group), got[i].ID, in)
+					require.Equal(t, outmill.CopyID(r.ID, group), got[i].ID, in)
 				}
 			}
 		}

@@ -6,11 +6,10 @@ import (
 	"strconv"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
 )
 
 // The row of a message has one id, and a group's copy of it the one that the receipt of Append names: the first group by name has the
-// row's own, and the others have those of storekit.CopyID. Groups come and go, and a chain passes on, but the ids stay: they follow
+// row's own, and the others have those of outmill.CopyID. Groups come and go, and a chain passes on, but the ids stay: they follow
 // from the registrations that the append knew, which are those of the last event before it.
 
 // logMasked is what ids have of rows whose appends knew the event, and no later one of its list.
@@ -64,12 +63,12 @@ func logNumbered(chain int64) int64 {
 	return logMask("\x00" + strconv.FormatInt(chain, 10)) // which no group can have as its name
 }
 
-// logMask is what storekit.CopyID changes of the last 8 bytes of an id. "" is the row's own id.
+// logMask is what outmill.CopyID changes of the last 8 bytes of an id. "" is the row's own id.
 func logMask(name string) int64 {
 	if name == "" {
 		return 0
 	}
-	id := storekit.CopyID(outmill.WorkItemID{}, name)
+	id := outmill.CopyID(outmill.WorkItemID{}, name)
 	return int64(binary.BigEndian.Uint64(id[8:]))
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
-	"github.com/outmill/outmill/storekit"
 )
 
 // receipt is what an append was told: the groups that read its topic then, and the chains that they had.
@@ -47,7 +46,7 @@ func (r receipt) check(t *rapid.T, history []logReading) {
 	for n, group := range r.groups {
 		want := row
 		if n > 0 {
-			want = storekit.CopyID(row, group)
+			want = outmill.CopyID(row, group)
 		}
 		require.Equal(t, want, c.masks[r.of[group]].id(r.of[group], row, r.event), "%s of %v", group, r.groups)
 	}

@@ -2,7 +2,6 @@ package driver
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/google/uuid"
 
@@ -16,21 +15,9 @@ func logs(r *driver.NewRow) bool {
 		r.Step.IsZero() && r.WaitsFor.IsZero() && len(r.Record.Joins) == 0
 }
 
-// intoLog returns the rows of an append as those of the log, one for each message; ok is false if one of them is not for the log.
-func (t *tx) intoLog(rows []driver.NewRow) (messages []driver.NewRow, ok bool) {
-	if t.d.recordsOnly || slices.ContainsFunc(rows, func(r driver.NewRow) bool { return !r.Copy && !logs(&r) }) {
-		return nil, false
-	}
-	if !slices.ContainsFunc(rows, func(r driver.NewRow) bool { return r.Copy }) {
-		return rows, true
-	}
-	messages = make([]driver.NewRow, 0, len(rows))
-	for i := range rows {
-		if !rows[i].Copy {
-			messages = append(messages, rows[i])
-		}
-	}
-	return messages, true
+// intoLog reports whether the log can hold all the messages of an append.
+func (t *tx) intoLog(messages []driver.NewRow) bool {
+	return !t.d.recordsOnly && !anyOf(messages, func(r *driver.NewRow) bool { return !logs(r) })
 }
 
 // logArgs are a list for each column of the log.
@@ -67,7 +54,7 @@ func (t *tx) addOwnIDs(rows []driver.NewRow) (inLog *bool) {
 	inLog = new(bool)
 	var lows, highs []outmill.WorkItemID
 	for i := range rows {
-		if !rows[i].Made && !rows[i].Copy {
+		if !rows[i].Made {
 			low, high := idsBehind(rows[i].ID)
 			lows, highs = append(lows, low), append(highs, high)
 		}

@@ -12,7 +12,6 @@ import (
 	"github.com/outmill/outmill/engine"
 	contract "github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/postgres/internal/driver"
-	"github.com/outmill/outmill/storekit"
 )
 
 // interposed is a driver before whose first Scan something happens, in transactions of its own and of callers.
@@ -48,6 +47,10 @@ func (t interposedTx) Scan(ctx context.Context, kind, prefix string) ([]contract
 	return t.Tx.Scan(ctx, kind, prefix)
 }
 
+func (t interposedTx) InsertMessages(ctx context.Context, messages []contract.NewRow) error {
+	return t.Tx.(contract.MessageInserter).InsertMessages(ctx, messages)
+}
+
 // A group registers after an append has read the number of the last event, and before it reads the registrations.
 func TestLogIDs_OfAGroupThatRegistersDuringTheAppend(t *testing.T) {
 	t.Parallel()
@@ -76,7 +79,7 @@ func TestLogIDs_OfAGroupThatRegistersDuringTheAppend(t *testing.T) {
 			}
 			require.Equal(t, "a", r.Group)
 			for group, id := range map[string]outmill.WorkItemID{
-				"a": r.ID, "first": storekit.CopyID(r.ID, "first"), "second": storekit.CopyID(r.ID, "second"),
+				"a": r.ID, "first": outmill.CopyID(r.ID, "first"), "second": outmill.CopyID(r.ID, "second"),
 			} {
 				got, err := s.Get(t.Context(), id)
 				require.NoError(t, err, group)

@@ -1,4 +1,4 @@
-package storekit_test
+package outmill_test
 
 import (
 	"testing"
@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
 )
 
 func TestCopyID(t *testing.T) {
@@ -16,20 +15,20 @@ func TestCopyID(t *testing.T) {
 
 	t.Run("an id leads from a message to its copy and back", func(t *testing.T) {
 		t.Parallel()
-		billing := storekit.CopyID(first, "billing")
+		billing := outmill.CopyID(first, "billing")
 		require.NotEqual(t, first, billing)
-		require.Equal(t, first, storekit.CopyID(billing, "billing"))
+		require.Equal(t, first, outmill.CopyID(billing, "billing"))
 	})
 
 	t.Run("each group has another id, and always the same", func(t *testing.T) {
 		t.Parallel()
-		require.NotEqual(t, storekit.CopyID(first, "billing"), storekit.CopyID(first, "mail"))
-		require.Equal(t, storekit.CopyID(first, "mail"), storekit.CopyID(first, "mail"))
+		require.NotEqual(t, outmill.CopyID(first, "billing"), outmill.CopyID(first, "mail"))
+		require.Equal(t, outmill.CopyID(first, "mail"), outmill.CopyID(first, "mail"))
 	})
 
 	t.Run("a copy keeps the time, the version and the variant of the id", func(t *testing.T) {
 		t.Parallel()
-		of := uuid.UUID(storekit.CopyID(first, "billing"))
+		of := uuid.UUID(outmill.CopyID(first, "billing"))
 		require.Equal(t, first[:8], of[:8])
 		require.Equal(t, uuid.Version(7), of.Version())
 		require.Equal(t, uuid.RFC4122, of.Variant())
@@ -42,6 +41,6 @@ func TestCopyID(t *testing.T) {
 		// printf billing | sha256sum
 		want, err := outmill.ParseWorkItemID("019302b8-5a00-7000-8c95-c7ece1ce1a97")
 		require.NoError(t, err)
-		require.Equal(t, want, storekit.CopyID(id, "billing"))
+		require.Equal(t, want, outmill.CopyID(id, "billing"))
 	})
 }
