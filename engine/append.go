@@ -108,7 +108,7 @@ func (a *appending) deduplicate(ctx context.Context, t *tx) error {
 	}
 	until := t.after(t.e.config.DedupWindow)
 	free, err := t.Take(ctx, mapped(keys, func(key storekit.DedupKey) driver.Entry {
-		return driver.Entry{Kind: dedupKind, Key: joined(key.Topic, key.Key), At: until, Value: a.IDs[a.First[key]].String()}
+		return driver.Entry{Kind: dedupKind, Key: joined(key.Topic, key.Key), At: until, Value: a.IDs[a.First[key]].String(), Passes: true}
 	})...)
 	for n, key := range keys {
 		a.Duplicate[a.First[key]] = err == nil && !free[n]

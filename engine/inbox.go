@@ -25,7 +25,7 @@ func (e *Engine) PutNote(ctx context.Context, note roles.Note, wait time.Duratio
 	if err := storekit.CheckNote(note); err != nil {
 		return false, e.explain(ctx, operation, err)
 	}
-	entry := driver.Entry{Kind: noteKind, Key: joined(note.Consumer, note.Key)}
+	entry := driver.Entry{Kind: noteKind, Key: joined(note.Consumer, note.Key), Passes: !note.Own()}
 	if note.Own() {
 		entry.Value = note.Lease.ID.String()
 	}

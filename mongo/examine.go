@@ -2,6 +2,7 @@ package mongo
 
 import (
 	"context"
+	"time"
 
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
@@ -26,8 +27,13 @@ func (s *Store) Examine(ctx context.Context, request roles.ExamineRequest) (role
 }
 
 func (s *Store) examine(ctx context.Context, request roles.ExamineRequest, e *roles.Examination) error {
-	if err := doctor.Server(ctx, s.db, s.config.WithoutTransactions, request, e); err != nil {
+	asked := time.Now()
+	now, err := doctor.Server(ctx, s.db, s.config.WithoutTransactions, e)
+	if err != nil {
 		return err
+	}
+	if !now.IsZero() {
+		e.AddClock(request, asked, now, time.Now())
 	}
 	found, err := s.findState(ctx)
 	switch {

@@ -240,4 +240,7 @@ type Entry struct {
 	// At is when the entry ends or has its turn, for Tx.Old; 0 is never. Made is when it was made or last seen.
 	At, Made Time
 	Value    string
+	// Passes says of an entry that is written: nothing needs it once At has come, so the database may delete it by itself then. Drivers
+	// need not keep it.
+	Passes bool
 }

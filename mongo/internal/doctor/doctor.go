@@ -27,19 +27,15 @@ const (
 	longTransaction = 30 * time.Second
 )
 
-// Server looks for a server that is no replica set although the store is not meant for one, and compares its time with this machine's.
-func Server(ctx context.Context, db *mongo.Database, standalone bool, request roles.ExamineRequest, e *roles.Examination) error {
+// Server looks for a server that is no replica set although the store is not meant for one, and returns its time.
+func Server(ctx context.Context, db *mongo.Database, standalone bool, e *roles.Examination) (now time.Time, err error) {
 	var hello struct {
 		SetName string    `bson:"setName"`
 		Message string    `bson:"msg"`
 		Now     time.Time `bson:"localTime"`
 	}
-	asked := time.Now()
 	if err := db.RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
-		return err
-	}
-	if !hello.Now.IsZero() {
-		e.AddClock(request, asked, hello.Now, time.Now())
+		return now, err
 	}
 	if hello.SetName == "" && hello.Message != "isdbgrid" && !standalone {
 		e.Add(roles.Finding{
@@ -49,7 +45,7 @@ func Server(ctx context.Context, db *mongo.Database, standalone bool, request ro
 				"Or set Config.WithoutTransactions; docs/mongodb.md says what is missing then.",
 		})
 	}
-	return nil
+	return hello.Now, nil
 }
 
 // Indexes looks for indexes that are missing or that somebody has changed. The function of returns a collection by its name in an index.

@@ -72,7 +72,7 @@ func New(client *mongo.Client, config Config) *Driver {
 	db := client.Database(config.Database, databaseOptions())
 	d := &Driver{client: client, config: config, db: db}
 	for i, in := range []**mongo.Collection{&d.records, &d.notes, &d.entries, &d.lines, &d.meta} {
-		*in = db.Collection(config.Collection(Collections()[i]))
+		*in = d.collection(Collections()[i])
 	}
 	early := options.Collection().SetWriteConcern(writeconcern.W1())
 	d.atOnce, d.waiting = d.records.Clone(early), d.lines.Clone(early)
@@ -87,6 +87,10 @@ func Collections() []string { return []string{"records", "notes", "entries", "li
 func databaseOptions() *options.DatabaseOptionsBuilder {
 	return options.Database().SetReadConcern(readconcern.Local()).SetWriteConcern(writeconcern.Majority()).
 		SetReadPreference(readpref.Primary()).SetRegistry(bson.NewRegistry()).SetBSONOptions(&options.BSONOptions{})
+}
+
+func (d *Driver) collection(name string) *mongo.Collection {
+	return d.db.Collection(d.config.Collection(name))
 }
 
 // Database has the collections.

@@ -18,6 +18,20 @@ type entry struct {
 	At    int64   `bson:"at"`
 	Made  int64   `bson:"made"`
 	Value string  `bson:"value"`
+	// DeleteAt is when the server itself deletes the entry: its clock has no other time than At, but for tests.
+	DeleteAt *time.Time `bson:"delete_at,omitempty"`
+}
+
+// fieldDelete is that of entry.DeleteAt.
+const fieldDelete = "delete_at"
+
+func documentOf(e driver.Entry) entry {
+	document := entry{ID: idOf(e), At: int64(e.At), Made: int64(e.Made), Value: e.Value}
+	if e.Passes && e.At != 0 {
+		at := e.At.Of()
+		document.DeleteAt = &at
+	}
+	return document
 }
 
 type entryID struct {
@@ -52,7 +66,7 @@ func (t *tx) Put(ctx context.Context, entries ...driver.Entry) error {
 	models := make([]mongo.WriteModel, len(entries))
 	for i, e := range entries {
 		models[i] = mongo.NewReplaceOneModel().SetFilter(idIs(idOf(e))).SetUpsert(true).
-			SetReplacement(entry{idOf(e), int64(e.At), int64(e.Made), e.Value})
+			SetReplacement(documentOf(e))
 	}
 	return t.writeEntries(ctx, models)
 }
@@ -236,8 +250,11 @@ func (t *tx) Bump(ctx context.Context, routes, pauses bool) (driver.Generations,
 	}
 	err = t.d.meta.FindOneAndUpdate(own, idIs(metaID), mongo.Pipeline{{{Key: "$set", Value: set}}},
 		options.FindOneAndUpdate().SetReturnDocument(options.After)).Decode(&m)
-	t.state.Generations = driver.Generations{Routes: m.Routes, Pauses: m.Pauses}
-	return t.state.Generations, err
+	if err != nil {
+		return driver.Generations{}, err
+	}
+	t.state.Generations = driver.Generations{Routes: *m.Routes, Pauses: m.Pauses}
+	return t.state.Generations, nil
 }
 
 func add(field string, n int64) bson.D { return bson.D{{Key: "$add", Value: bson.A{field, n}}} }

@@ -46,7 +46,7 @@ func (t *tx) insertEntry(ctx context.Context, e driver.Entry) error {
 	own, err := t.begin(ctx)
 	if err == nil {
 		t.wrote = true
-		_, err = t.d.entries.InsertOne(own, entry{idOf(e), int64(e.At), int64(e.Made), e.Value})
+		_, err = t.d.entries.InsertOne(own, documentOf(e))
 	}
 	if mongo.IsDuplicateKeyError(err) {
 		err = errConflict

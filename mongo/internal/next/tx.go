@@ -163,7 +163,8 @@ func (t *tx) readFrom(ctx context.Context, meta *mongo.Collection, state bool, p
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, storekit.SchemaVersion{}.Check(schemaVersion)
+		_, err := t.d.checkMeta(nil)
+		return nil, err
 	}
 	results := make([][]bson.Raw, len(parts))
 	for i := range parts {
@@ -236,24 +237,27 @@ var nowOfDatabase = bson.D{{Key: "$add", Value: bson.A{
 
 // meta is the document of meta, with the server's time.
 type meta struct {
-	Version    int   `bson:"version"`
-	Compatible int   `bson:"compatible"`
-	Routes     int64 `bson:"routes"`
-	Pauses     int64 `bson:"pauses"`
-	Now        int64 `bson:"now"`
+	Version    int    `bson:"version"`
+	Compatible int    `bson:"compatible"`
+	Routes     *int64 `bson:"routes"`
+	Pauses     int64  `bson:"pauses"`
+	Now        int64  `bson:"now"`
 }
 
 func (t *tx) keepState(raw bson.Raw, found [][]bson.Raw) error {
+	if _, err := t.d.checkMeta(raw); err != nil {
+		return err
+	}
 	var m meta
 	if err := bson.Unmarshal(raw, &m); err != nil {
 		return err
 	}
 	t.state = driver.State{
-		Now: driver.Time(m.Now), Generations: driver.Generations{Routes: m.Routes, Pauses: m.Pauses},
+		Now: driver.Time(m.Now), Generations: driver.Generations{Routes: *m.Routes, Pauses: m.Pauses},
 	}
 	if len(found) == 0 {
 		// An append needs no more.
-		return storekit.SchemaVersion{Version: m.Version, Compatible: m.Compatible}.Check(schemaVersion)
+		return nil
 	}
 	// Some of the notes may be those of pauses.
 	t.state.Notes, t.state.Paused, t.state.Unrouted = len(found[partNotes]) > 0, len(found[partNotes]) > 0, len(found[partUnrouted]) > 0
@@ -261,5 +265,5 @@ func (t *tx) keepState(raw bson.Raw, found [][]bson.Raw) error {
 		t.d.noted.Store(time.Now().UnixNano())
 	}
 	t.d.asked.Store(time.Now().UnixNano())
-	return storekit.SchemaVersion{Version: m.Version, Compatible: m.Compatible}.Check(schemaVersion)
+	return nil
 }
