@@ -8,10 +8,10 @@ import (
 )
 
 // inOrder sorts what an Apply writes, and names each note once. Two transactions that write the same rows and
-// notes then wait for each other in one order only.
+// notes then wait for each other in one order only. It is that of the ids, because an ack knows nothing else of its rows.
 func inOrder(c *driver.Changes) {
-	slices.SortStableFunc(c.Rows, func(a, b driver.Change) int { return bySeq(a.Was, b.Was) })
-	slices.SortStableFunc(c.Delete, bySeq)
+	slices.SortFunc(c.Rows, func(a, b driver.Change) int { return byWorkItem(a.Was.ID, b.Was.ID) })
+	slices.SortFunc(c.Delete, func(a, b driver.Row) int { return byWorkItem(a.ID, b.ID) })
 	for _, list := range []*[]driver.Note{&c.Open, &c.Drop, &c.Notes} {
 		*list = eachNoteOnce(*list)
 	}

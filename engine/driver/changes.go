@@ -66,7 +66,7 @@ func (c *Change) IsExtension() bool {
 	return extension == c.Now && extension.Stage == Leased && extension.Broken == ""
 }
 
-// Changes are written together, in the order of the fields. Rows and Delete are sorted by Seq and ID, the notes by line
+// Changes are written together, in the order of the fields. Rows and Delete are sorted by ID, the notes by line
 // and name, and each row and each note is named once in a list, so that transactions wait for each other in one
 // order.
 type Changes struct {

@@ -22,7 +22,7 @@ func (d *Driver) Ack(ctx context.Context, leases []outmill.Lease, durable bool) 
 
 // ackRecords deletes records.
 func (d *Driver) ackRecords(ctx context.Context, leases []outmill.Lease, durable bool) (left []outmill.Lease, err error) {
-	// The order of the list is that of the locks. Rows that are claimed together have ids in the order of their appends, mostly.
+	// The order of the list is that of the locks, as in every write of records.
 	leases = slices.Clone(leases)
 	slices.SortFunc(leases, func(a, b outmill.Lease) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	args := []any{

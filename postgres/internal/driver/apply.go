@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
@@ -25,8 +26,7 @@ func (t *tx) Apply(ctx context.Context, c driver.Changes) (done driver.Applied, 
 	if err := w.logFirst(ctx, &c); err != nil {
 		return done, err
 	}
-	w.addRows(c.Rows)
-	w.addDelete(c.Delete)
+	w.addRecords(&c)
 	t.addNotes(&c)
 	if w.last {
 		return done, t.commit(ctx)
@@ -180,6 +180,24 @@ func parts[K comparable](rows []driver.Change, of func(*driver.Change) K) (kinds
 
 // fewKinds is how many statements are still cheaper than one with lists of what was read.
 const fewKinds = 3
+
+// addRecords writes records. Several statements lock the rows first: each goes by the ids, but not all of them together.
+func (w *writing) addRecords(c *driver.Changes) {
+	t, before := w.t, len(w.t.queue)
+	w.addRows(c.Rows)
+	w.addDelete(c.Delete)
+	if len(t.queue)-before < 2 {
+		return
+	}
+	ids := make([]outmill.WorkItemID, 0, len(c.Rows)+len(c.Delete))
+	for i := range c.Rows {
+		ids = append(ids, c.Rows[i].Was.ID)
+	}
+	for i := range c.Delete {
+		ids = append(ids, c.Delete[i].ID)
+	}
+	t.queue = slices.Insert(t.queue, before, step{text: t.d.names.text("lock_rows", false), args: []any{idsOf(ids, itself)}})
+}
 
 // addRows writes leases, extensions and other changes by a statement each.
 func (w *writing) addRows(rows []driver.Change) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine"
+	contract "github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres/internal/driver"
 )
@@ -71,6 +72,16 @@ func (w *ordersWorld) heldBehind() []*outmill.Record {
 	return first
 }
 
+// waitUntilWait waits until n sessions wait for locks.
+func (w *ordersWorld) waitUntilWait(n int) {
+	require.Eventually(w, func() bool {
+		waits := 0
+		err := w.db.QueryRow(w.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE wait_event_type = 'Lock' AND datname = current_database()`).Scan(&waits)
+		return err == nil && waits == n
+	}, time.Minute, time.Millisecond)
+}
+
 // race has a claim without an order meet one by key that waits for rows which it has locked. The one by key begins before the other one
 // sends the statement. It returns the message ids that each gets.
 func (w *ordersWorld) race(statement string) (free, byKey []string) {
@@ -79,12 +90,7 @@ func (w *ordersWorld) race(statement string) (free, byKey []string) {
 	ctx := context.WithValue(w.Context(), beforeKey{}, &before{statement: statement, happens: func() {
 		happened = true
 		go func() { ended <- w.claim(w.Context(), outmill.OrderKey, 10) }()
-		require.Eventually(w, func() bool {
-			waits := false
-			err := w.db.QueryRow(w.Context(), `SELECT EXISTS (SELECT 1 FROM pg_stat_activity
-				WHERE wait_event_type = 'Lock' AND datname = current_database())`).Scan(&waits)
-			return err == nil && waits
-		}, time.Minute, time.Millisecond)
+		w.waitUntilWait(1)
 	}})
 	free = messagesOf(w.claim(ctx, outmill.OrderNone, 10))
 	require.True(w, happened)
@@ -129,5 +135,104 @@ func TestClaim_OrdersTogether(t *testing.T) {
 		free, byKey := w.race("page")
 		require.Equal(t, []string{"ready"}, free)
 		require.Empty(t, byKey)
+	})
+}
+
+// The ids of records need not be in the order of their places: users choose some, and processes make others at the same time.
+func TestLocks_OneOrder(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(w *ordersWorld, leases []outmill.Lease) error{
+		"a claim by key": nil,
+		"a settlement": func(w *ordersWorld, leases []outmill.Lease) error {
+			return w.Abandon(w.Context(), []outmill.Settlement{{Lease: leases[0]}, {Lease: leases[1]}})
+		},
+		"an extension": func(w *ordersWorld, leases []outmill.Lease) error {
+			_, err := w.Extend(w.Context(), time.Hour, leases)
+			return err
+		},
+		"an ack": func(w *ordersWorld, leases []outmill.Lease) error { return w.Ack(w.Context(), "worker", leases) },
+	} {
+		t.Run(name+" and a deletion lock the rows in one order", func(t *testing.T) {
+			t.Parallel()
+			w := newOrdersWorld(t)
+			second, first := outmill.NewWorkItemID(), outmill.NewWorkItemID()
+			require.NoError(t, w.Append(t.Context(), &outmill.Record{ID: first, Topic: "orders", Key: "first"}))
+			require.NoError(t, w.Append(t.Context(), &outmill.Record{ID: second, Topic: "orders", Key: "second"}))
+			var leases []outmill.Lease
+			if change != nil {
+				leases = leasesOf(w.claim(t.Context(), outmill.OrderKey, 10))
+				require.Len(t, leases, 2)
+			}
+			tx, err := w.db.Begin(t.Context())
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
+			// What locks this row last has locked the other one, or does not have it yet.
+			_, err = tx.Exec(t.Context(), "SELECT 1 FROM outmill.records WHERE id = $1::text::uuid FOR UPDATE", first.String())
+			require.NoError(t, err)
+			changed := make(chan error, 2)
+			go func() {
+				_, err := w.Delete(t.Context(), first, second)
+				changed <- err
+			}()
+			w.waitUntilWait(1)
+			go func() {
+				if change == nil {
+					w.claim(t.Context(), outmill.OrderKey, 10)
+					changed <- nil
+					return
+				}
+				changed <- change(w, leases)
+			}()
+			w.waitUntilWait(2)
+			require.NoError(t, tx.Commit(t.Context()))
+			require.NoError(t, <-changed)
+			require.NoError(t, <-changed)
+			require.Zero(t, w.deadlocks.Load(), "deadlocks")
+		})
+	}
+
+	t.Run("a write of several statements locks its rows in that order, too", func(t *testing.T) {
+		t.Parallel()
+		w := newOrdersWorld(t)
+		second, first := outmill.NewWorkItemID(), outmill.NewWorkItemID()
+		require.NoError(t, w.Append(t.Context(), &outmill.Record{ID: first, Topic: "orders", Key: "first"}))
+		require.NoError(t, w.Append(t.Context(), &outmill.Record{ID: second, Topic: "orders", Key: "second"}))
+		rows := map[outmill.WorkItemID]contract.Row{}
+		d := driver.New(driver.PoolOf(w.db), driver.Config{Name: "orders", Schema: "outmill"})
+		update := func(fn func(tx contract.Tx) error) { require.NoError(t, d.Update(t.Context(), contract.Begin{}, fn)) }
+		update(func(tx contract.Tx) error {
+			found, err := tx.Find(t.Context(), []outmill.WorkItemID{first, second})
+			for _, r := range found {
+				rows[r.ID] = r
+			}
+			return err
+		})
+		held := make(chan struct{})
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			update(func(tx contract.Tx) error {
+				_, err := tx.Apply(t.Context(), contract.Changes{Rows: []contract.Change{{Was: rows[second], Now: rows[second]}}})
+				close(held)
+				w.waitUntilWait(1)
+				require.NoError(t, err)
+				var free bool
+				require.NoError(t, w.db.QueryRow(t.Context(),
+					"SELECT count(*) = 1 FROM (SELECT 1 FROM outmill.records WHERE id = $1::text::uuid FOR UPDATE SKIP LOCKED) AS free",
+					first.String()).Scan(&free))
+				require.True(t, free, "the row with the larger id is locked first")
+				return nil
+			})
+		}()
+		<-held
+		update(func(tx contract.Tx) error {
+			leased := rows[first]
+			leased.Stage, leased.Wake, leased.Owner, leased.Claims = contract.Leased, 1, "owner", 1
+			_, err := tx.Apply(t.Context(), contract.Changes{
+				Rows: []contract.Change{{Was: rows[first], Now: leased}}, Delete: []contract.Row{rows[second]},
+			})
+			return err
+		})
+		<-ended
 	})
 }

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"math/rand/v2"
@@ -43,7 +44,7 @@ func (w *writing) logFirst(ctx context.Context, c *driver.Changes) error {
 	t.lockTables()
 	moved, err := l.write(ctx)
 	c.Rows, c.Delete = slices.Concat(rows, moved), deletes
-	slices.SortStableFunc(c.Rows, func(a, b driver.Change) int { return cmp.Compare(a.Was.Seq, b.Was.Seq) })
+	slices.SortFunc(c.Rows, func(a, b driver.Change) int { return bytes.Compare(a.Was.ID[:], b.Was.ID[:]) })
 	return err
 }
 
@@ -244,6 +245,7 @@ func (l *logChanges) take(p *logPage, f *pageFates) {
 	t.add("log_take", args, func(scan scan) error { return scan(&batch.n) })
 	delete(t.log.pages, driver.LineOf(p.group, p.topic))
 	if len(f.kept) > 0 {
+		slices.Sort(f.kept)
 		t.add("log_move_read", []any{p.topic, numbersOf(f.kept, itself), p.group, p.masks.events(), p.masks.values(p.chain)}, nil)
 	}
 	if len(places) == 0 {
@@ -310,6 +312,7 @@ func (l *logChanges) skip(line *logLine, rows []logRef, keep bool) {
 	}
 	t := l.t
 	left := map[int64]bool{}
+	slices.SortFunc(rows, func(a, b logRef) int { return cmp.Compare(a.pos, b.pos) })
 	t.add("log_change_unread", []any{
 		line.lock(t.d.names), line.stamp, line.topic, line.chain, line.begin.pos, line.begin.seen,
 		numbersOf(rows, func(r *logRef) int64 { return r.pos }), line.group, line.masks.events(), line.masks.values(line.chain), keep,

@@ -5,8 +5,13 @@
 -- each row of the list, because that looks as cheap as one row, and the plan would stay while the table grows. stage + 0 keeps the planner from
 -- the indexes of some stages for the same reason.
 
+-- name: lock_rows
+-- The rows of an Apply that takes several statements. All statements lock rows in the order of their ids.
+SELECT count(*) FROM (SELECT 1 FROM {p:records} AS r WHERE r.id = ANY ($1::text::uuid[]) ORDER BY r.id FOR NO KEY UPDATE OF r) AS locked
+
 -- name: lease_same
--- A claim of rows of which the same was read: $2 to $6. The rest is as in lease.
+-- A claim of rows of which the same was read: $2 to $6. The rest is as in lease. The index is read in the order of the ids, whatever that of
+-- the list is.
 UPDATE {p:records} AS r SET stage = 4, wake_at = $7::bigint, owner = $8::text, worker = $9::text, claims = r.claims + 1,
 	attempts = r.attempts + $10::integer, expiries = r.expiries + $11::integer, under = ''
 WHERE r.id = ANY ($1::text::uuid[]) AND r.stage = $2::smallint AND r.wake_at = $3::bigint AND r.claims = $4::integer AND r.owner = $5::text

@@ -151,6 +151,7 @@ UPDATE {p:records} SET step = $2::text::uuid, joins = coalesce(joins || ',', '')
 
 -- name: adopt
 -- Gives records to the first group of their topic.
-WITH waiting AS MATERIALIZED (SELECT id FROM {p:records} WHERE grp = '' AND stage IN (0, 3) AND topic = $1::text
-	ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE)
-UPDATE {p:records} AS r SET grp = $2::text FROM waiting WHERE r.id = ANY (ARRAY[waiting.id])
+WITH first AS MATERIALIZED (SELECT id FROM {p:records} WHERE grp = '' AND stage IN (0, 3) AND topic = $1::text ORDER BY seq LIMIT $3::bigint),
+waiting AS MATERIALIZED (SELECT id FROM first ORDER BY id LIMIT $3::bigint)
+UPDATE {p:records} AS r SET grp = $2::text FROM waiting
+WHERE r.id = ANY (ARRAY[waiting.id]) AND r.grp || '' = '' AND r.stage + 0 IN (0, 3)

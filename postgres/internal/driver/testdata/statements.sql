@@ -20,9 +20,10 @@ INSERT /* outmill add */ INTO "outmill"."entries" (kind, key, at, made_at, value
 ON CONFLICT (kind, key) DO NOTHING;
 
 -- adopt
-WITH /* outmill adopt */ waiting AS MATERIALIZED (SELECT id FROM "outmill"."records" WHERE grp = '' AND stage IN (0, 3) AND topic = $1::text
-	ORDER BY seq LIMIT $3::bigint FOR NO KEY UPDATE)
-UPDATE "outmill"."records" AS r SET grp = $2::text FROM waiting WHERE r.id = ANY (ARRAY[waiting.id]);
+WITH /* outmill adopt */ first AS MATERIALIZED (SELECT id FROM "outmill"."records" WHERE grp = '' AND stage IN (0, 3) AND topic = $1::text ORDER BY seq LIMIT $3::bigint),
+waiting AS MATERIALIZED (SELECT id FROM first ORDER BY id LIMIT $3::bigint)
+UPDATE "outmill"."records" AS r SET grp = $2::text FROM waiting
+WHERE r.id = ANY (ARRAY[waiting.id]) AND r.grp || '' = '' AND r.stage + 0 IN (0, 3);
 
 -- after
 SELECT /* outmill after */ r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at, r.attempts, r.claims, r.expiries, r.owner, r.worker, r.under, coalesce(r.step, '00000000-0000-0000-0000-000000000000'::uuid) AS step, coalesce(r.waits_for, '00000000-0000-0000-0000-000000000000'::uuid) AS waits_for, r.parked, r.processed_at, r.processed_by, r.stage = 1 AND r.under >= 'k' AND r.under < 'l' AND (SELECT 1 FROM "outmill"."notes" AS n
@@ -566,6 +567,9 @@ SELECT /* outmill lock */ pg_advisory_xact_lock($1::bigint);
 
 -- lock_all
 SELECT /* outmill lock_all */ pg_advisory_xact_lock(u.line) FROM unnest($1::text::bigint[]) AS u (line);
+
+-- lock_rows
+SELECT /* outmill lock_rows */ count(*) FROM (SELECT 1 FROM "outmill"."records" AS r WHERE r.id = ANY ($1::text::uuid[]) ORDER BY r.id FOR NO KEY UPDATE OF r) AS locked;
 
 -- log_alone
 SELECT /* outmill log_alone */ 1 FROM "outmill"."events" FOR UPDATE;
