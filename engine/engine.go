@@ -135,6 +135,12 @@ func Ready(ctx context.Context, e *Engine, operation string) error {
 	return e.explain(ctx, operation, e.ready(ctx))
 }
 
+// Usable does for a store what the engine itself does before a call in a caller's transaction: it returns an error if the store is closed,
+// or ctx has ended.
+func Usable(ctx context.Context, e *Engine, operation string) error {
+	return e.explain(ctx, operation, e.life.Usable(ctx))
+}
+
 func (e *Engine) ready(ctx context.Context) error {
 	return e.life.Ready(ctx, func(ctx context.Context) error {
 		if !e.config.EnsureSchema {

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-	driver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
 	"github.com/outmill/outmill"
@@ -67,29 +64,4 @@ func isTransient(err error) bool { return mongoerr.Transient(err) }
 func passes(err error) bool {
 	return isTransient(err) || mongoerr.HasCode(err, mongoerr.CodeWriteConflict) || mongoerr.HasCode(err, mongoerr.CodeNoSuchTransaction) ||
 		errors.Is(err, errContended)
-}
-
-// violates reports whether err says that a document has the keys of another one in a unique index
-// that begins with the field. An index of the user's own is another one.
-func violates(err error, field string) bool {
-	if !driver.IsDuplicateKeyError(err) {
-		return false
-	}
-	var command driver.CommandError
-	if !errors.As(err, &command) {
-		return false
-	}
-	var violated struct {
-		Keys bson.D `bson:"keyPattern"`
-	}
-	if bson.Unmarshal(command.Raw, &violated) != nil || len(violated.Keys) == 0 {
-		return strings.Contains(err.Error(), " dup key: { "+field+": ")
-	}
-	return len(violated.Keys) == 1 && violated.Keys[0].Key == field
-}
-
-// lacksHint reports whether a command named an index that does not exist.
-func lacksHint(err error) bool {
-	var command driver.CommandError
-	return errors.As(err, &command) && strings.Contains(command.Message, "hint provided does not correspond to an existing index")
 }

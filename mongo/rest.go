@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 
+	"github.com/outmill/outmill/mongo/internal/sagas"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -187,12 +188,9 @@ func (s *Store) restQuery() driver.Pipeline {
 		unionWith(earliest(s.endings, "look_at", "at")),
 		unionWith(earliest(s.joins, "finished_at", "ended")),
 	}
-	s.prepared.Range(func(kind, _ any) bool {
-		if sagas, err := s.sagasOf(kind.(string)); err == nil {
-			query = append(query, unionWith(earliest(sagas, fieldDelete, "at")))
-		}
-		return true
-	})
+	for _, in := range s.Collections() {
+		query = append(query, unionWith(earliest(in, sagas.FieldDelete, "at")))
+	}
 	return query
 }
 

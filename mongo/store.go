@@ -3,7 +3,6 @@ package mongo
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -39,6 +38,7 @@ type Store struct {
 	joinEngine
 	finder
 	workbench
+	sagaKeeper
 	client     *driver.Client
 	ownsClient bool
 	db         *driver.Database
@@ -73,8 +73,6 @@ type Store struct {
 	rest    standing
 	undoing *undoing
 	clock   clock
-	// prepared holds the types of sagas whose collections exist.
-	prepared sync.Map
 	// inUse locks the callers' transactions to which an append writes, and the topics from which
 	// this process claims in order.
 	inUse storekit.TxLocks
@@ -114,6 +112,7 @@ func New(client *driver.Client, config Config, logger watermill.LoggerAdapter) (
 	s.joinEngine = storekit.NewJoinEngine(joining{s}, config.MaxPayload)
 	s.finder = storekit.NewFinder(finding{s})
 	s.workbench = storekit.NewWorkbenchEngine(bench{finding{s}}, config.MaxPayload)
+	s.sagaKeeper = s.newSagas()
 	s.undoing, s.busyFor = newUndoing(), busyFor
 	return s, nil
 }

@@ -189,6 +189,20 @@ func again(ctx context.Context, worthIt func(error) bool, fn func() error) error
 	return storekit.RepeatFor(ctx, tryWithin, storekit.NewWaits(firstPause, lastPause), worthIt, fn)
 }
 
+// Alone runs fn outside of a transaction, and repeats it for reasons that pass: where once is set, only if it had no effect.
+func (d *Driver) Alone(ctx context.Context, once bool, fn func(ctx context.Context) error) error {
+	worthIt := passes
+	if once {
+		worthIt = conflicts
+	}
+	return again(ctx, worthIt, func() error { return fn(alone(ctx)) })
+}
+
+// InSession runs fn in the caller's transaction, in which nothing else runs at the same time.
+func (d *Driver) InSession(ctx context.Context, session *mongo.Session, fn func(ctx context.Context) error) error {
+	return d.within(ctx, session, func(*tx) error { return fn(mongo.NewSessionContext(ctx, session)) })
+}
+
 // Read returns the content of rows, outside of a transaction.
 func (d *Driver) Read(ctx context.Context, rows []driver.Row, want driver.Want) (found []driver.Content, err error) {
 	err = d.repeat(ctx, func() error {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	driver "github.com/outmill/outmill/mongo/internal/next"
+	"github.com/outmill/outmill/mongo/internal/sagas"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -119,7 +120,7 @@ func (c Config) Validate() error {
 	check := storekit.CheckConfig("mongo.Config")
 	check.Refuse(strings.ContainsAny(c.Database, "/\\. \"$*<>:|?\x00") ||
 		len(c.Database) > 63, "Database is %q: want a valid name of a MongoDB database, at most 63 bytes", c.Database)
-	check.Refuse(!validCollection(c.CollectionPrefix) &&
+	check.Refuse(!sagas.ValidCollection(c.CollectionPrefix) &&
 		c.CollectionPrefix != "", "CollectionPrefix is %q: want the beginning of a collection's name, at most 100 bytes and without $",
 		c.CollectionPrefix)
 	check.AppendLogLevel(c.AppendLogLevel)
@@ -140,7 +141,7 @@ func (c Config) checkNames() error {
 	seen := map[string]string{}
 	for _, name := range driver.Collections() {
 		given := c.CollectionName(name)
-		if !validCollection(given) {
+		if !sagas.ValidCollection(given) {
 			return storekit.InvalidConfig("mongo.Config.CollectionName gives %q for %s: want a collection's name, at most 100 bytes and without $",
 				given, name)
 		}
@@ -150,9 +151,4 @@ func (c Config) checkNames() error {
 		seen[given] = name
 	}
 	return nil
-}
-
-func validCollection(name string) bool {
-	return name != "" && len(name) <= 100 && !strings.ContainsAny(name, "$\x00") && !strings.HasPrefix(name, "system.") &&
-		!strings.HasPrefix(name, ".")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine"
 	driver "github.com/outmill/outmill/mongo/internal/next"
+	"github.com/outmill/outmill/mongo/internal/sagas"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -27,6 +28,7 @@ type Store struct {
 	driver *driver.Driver
 	client *mongodriver.Client
 	config Config
+	sagas  *sagas.Sagas
 	// disconnect disconnects a client that the store made, once.
 	disconnect func() error
 }
@@ -63,6 +65,7 @@ func New(client *mongodriver.Client, config Config, logger watermill.LoggerAdapt
 		DedupWindow: config.DedupWindow, MaxPayload: config.MaxPayload, Logger: logger, AppendLogLevel: config.AppendLogLevel,
 		FairTopics: config.FairTopics, EnsureSchema: config.EnsureSchema, AtOnce: config.atOnce,
 	})
+	s.sagas = s.newSagas()
 	return s, nil
 }
 

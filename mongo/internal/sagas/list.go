@@ -1,11 +1,11 @@
-package mongo
+package sagas
 
 import (
 	"context"
 	"errors"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
@@ -14,7 +14,7 @@ import (
 )
 
 // ListSagas lists sagas of one type. See roles.Sagas.
-func (s *Store) ListSagas(ctx context.Context, query roles.SagaQuery, opts roles.SagaOptions) (roles.SagaPage, error) {
+func (s *Sagas) ListSagas(ctx context.Context, query roles.SagaQuery, opts roles.SagaOptions) (roles.SagaPage, error) {
 	const operation = "list sagas"
 	page := roles.SagaPage{Next: query.After}
 	err := storekit.CheckListSagas(query)
@@ -22,9 +22,9 @@ func (s *Store) ListSagas(ctx context.Context, query roles.SagaQuery, opts roles
 		err = storekit.InvalidConfig("SagaQuery.Type is empty: want a type, because in MongoDB each type has a collection of its own")
 	}
 	if err != nil {
-		return page, s.explain(ctx, operation, err)
+		return page, s.config.Explain(ctx, operation, err)
 	}
-	err = s.sagaWork(ctx, operation, &roles.Saga{Type: query.Type, Correlation: query.Type}, opts, s.do,
+	err = s.sagaWork(ctx, operation, &roles.Saga{Type: query.Type, Correlation: query.Type}, opts, false,
 		func(ctx context.Context, w sagaWork) (err error) {
 			page, err = storekit.PageOfSagas(query, func(id outmill.WorkItemID, limit int) ([]*roles.Saga, error) {
 				return w.before(ctx, id, limit)
@@ -69,7 +69,7 @@ func (w sagaWork) place(ctx context.Context, id outmill.WorkItemID) (any, error)
 		ID any `bson:"_id"`
 	}
 	err := w.in.FindOne(ctx, in(fieldID, sagaID(id).stored()), options.FindOne().SetProjection(ascending(fieldID))).Decode(&last)
-	if errors.Is(err, driver.ErrNoDocuments) {
+	if errors.Is(err, mongo.ErrNoDocuments) {
 		return uuid(id), nil
 	}
 	return last.ID, err

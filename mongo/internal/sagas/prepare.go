@@ -1,14 +1,14 @@
-package mongo
+package sagas
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill/mongo/internal/indexes"
 	"github.com/outmill/outmill/mongo/internal/mongoerr"
@@ -33,28 +33,25 @@ func sagaIndexes(collection string) []indexes.Index {
 }
 
 // PrepareSagas creates the collections of the types. See roles.Sagas.
-func (s *Store) PrepareSagas(ctx context.Context, kinds ...string) error {
+func (s *Sagas) PrepareSagas(ctx context.Context, kinds ...string) error {
 	const operation = "prepare sagas"
 	for _, kind := range kinds {
 		if err := storekit.CheckSagaType(kind); err != nil {
-			return s.explain(ctx, operation, err)
+			return s.config.Explain(ctx, operation, err)
 		}
 		if _, done := s.prepared.Load(kind); done {
 			continue
 		}
-		if err := s.do(ctx, operation, func(ctx context.Context) error { return s.prepareSagas(ctx, kind) }); err != nil {
+		if err := s.config.Alone(ctx, operation, false, func(ctx context.Context) error { return s.prepareSagas(ctx, kind) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// preparing is the lock of a type whose collection is being created. Often many of the first
-// messages of a type come at the same time.
-type preparing string
-
-func (s *Store) prepareSagas(ctx context.Context, kind string) error {
-	unlock, err := s.inUse.Lock(ctx, preparing(kind))
+// Often many of the first messages of a type come at the same time.
+func (s *Sagas) prepareSagas(ctx context.Context, kind string) error {
+	unlock, err := s.preparing.Lock(ctx, kind)
 	if err != nil {
 		return err
 	}
@@ -66,7 +63,7 @@ func (s *Store) prepareSagas(ctx context.Context, kind string) error {
 	if err != nil {
 		return err
 	}
-	err = s.db.CreateCollection(ctx, in.Name())
+	err = s.config.DB.CreateCollection(ctx, in.Name())
 	existed := mongoerr.HasCode(err, mongoerr.CodeNamespaceExists)
 	if err != nil && !existed {
 		return err
@@ -76,28 +73,39 @@ func (s *Store) prepareSagas(ctx context.Context, kind string) error {
 			return err
 		}
 	}
-	if err := indexes.Ensure(ctx, in, sagaIndexes(in.Name()), s.builds(existed)); err != nil {
+	if err := indexes.Ensure(ctx, in, sagaIndexes(in.Name()), s.how(existed)); err != nil {
 		return err
 	}
 	s.prepared.Store(kind, true)
 	return nil
 }
 
+func (s *Sagas) how(inUse bool) indexes.How {
+	how := s.config.How
+	how.InUse = inUse
+	return how
+}
+
+// ValidCollection reports whether a collection can have the name.
+func ValidCollection(name string) bool {
+	return name != "" && len(name) <= 100 && !strings.ContainsAny(name, "$\x00") && !strings.HasPrefix(name, "system.") &&
+		!strings.HasPrefix(name, ".")
+}
+
 // sagasOf returns the collection of a type.
-func (s *Store) sagasOf(kind string) (*driver.Collection, error) {
-	name := s.config.SagaCollection(kind)
-	own := slices.ContainsFunc(collectionNames, func(of string) bool { return s.config.CollectionName(of) == name })
-	if own || !validCollection(name) {
+func (s *Sagas) sagasOf(kind string) (*mongo.Collection, error) {
+	name := s.config.Collection(kind)
+	if s.config.IsOwn(name) || !ValidCollection(name) {
 		return nil, storekit.InvalidConfig("mongo.Config.SagaCollection gives %q for %q: want a collection's name, at most 100 bytes, without "+
 			"$, that is none of the store's", name, kind)
 	}
-	return s.db.Collection(name), nil
+	return s.config.DB.Collection(name), nil
 }
 
 // checkSagaDocuments returns roles.ErrSagaUnkeyed if the collection has documents without a
 // correlation value, which no message would find. If the store's index is missing, which is built
 // from all documents, it looks at all of them too, and otherwise at some.
-func (s *Store) checkSagaDocuments(ctx context.Context, in *driver.Collection) error {
+func (s *Sagas) checkSagaDocuments(ctx context.Context, in *mongo.Collection) error {
 	present, err := indexes.Of(ctx, in)
 	if err != nil {
 		return err
@@ -105,7 +113,7 @@ func (s *Store) checkSagaDocuments(ctx context.Context, in *driver.Collection) e
 	if _, known := present[indexCorrelation]; !known {
 		err := in.FindOne(ctx, where(fieldCorrelation, bson.D{{Key: "$exists", Value: false}})).Err()
 		switch {
-		case errors.Is(err, driver.ErrNoDocuments):
+		case errors.Is(err, mongo.ErrNoDocuments):
 			return nil
 		case err == nil:
 			return unkeyedError(in)
@@ -126,7 +134,7 @@ func (s *Store) checkSagaDocuments(ctx context.Context, in *driver.Collection) e
 	return nil
 }
 
-func unkeyedError(in *driver.Collection) error {
+func unkeyedError(in *mongo.Collection) error {
 	return fmt.Errorf("%w: collection %s has a document without %s: if its documents are sagas, such as those of NServiceBus, set the field "+
 		"from the property that correlates them: "+
 		"db.getCollection(%q).updateMany({%s: {$exists: false}}, [{$set: {%s: {$toString: \"$OrderId\"}}}]); "+

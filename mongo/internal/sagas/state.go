@@ -1,4 +1,4 @@
-package mongo
+package sagas
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/roles"
@@ -21,7 +21,7 @@ import (
 // not have.
 func (w sagaWork) withUnknown(ctx context.Context, document bson.D, state any) (bson.D, error) {
 	raw, err := w.in.FindOne(ctx, w.filter()).Raw()
-	if errors.Is(err, driver.ErrNoDocuments) {
+	if errors.Is(err, mongo.ErrNoDocuments) {
 		return nil, w.unmatched(ctx)
 	}
 	if err != nil {
@@ -117,13 +117,16 @@ func encodeState(state any, version string, limit int) (bson.D, error) {
 	return document, nil
 }
 
+// mostDocument is MongoDB's limit of 16 MiB, less some room.
+const mostDocument = 16<<20 - 64<<10
+
 // checkSagaDocument bounds the size of a document of state and unknown fields.
 func checkSagaDocument(document bson.D) error {
 	raw, err := bson.Marshal(document)
 	if err != nil {
 		return storekit.SagaStateError(err)
 	}
-	return storekit.CheckSagaSize(len(raw), maxDocument-documentSlack)
+	return storekit.CheckSagaSize(len(raw), mostDocument)
 }
 
 func decodeState(raw bson.Raw, state any) error {

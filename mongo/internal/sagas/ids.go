@@ -1,4 +1,4 @@
-package mongo
+package sagas
 
 import (
 	"fmt"
@@ -44,7 +44,7 @@ func kindOf(value bson.RawValue) string {
 	return value.Type.String()
 }
 
-func (id sagaID) binary() bson.Binary { return uuid(id).binary() }
+func (id sagaID) binary() bson.Binary { return uuid(id) }
 
 // stored are the values of _id that a document of this saga may have.
 func (id sagaID) stored() bson.A {
