@@ -36,7 +36,8 @@ type Handle = sqlkit.Handle
 // do, and write nothing, if the session has ended, or if a COMMIT or ROLLBACK was sent as a
 // statement. To find that, a call in a transaction of database/sql takes one more round trip if the
 // driver is not pgx's. If Append refuses its input (ErrInvalidRecord, …), it
-// sends no statement.
+// sends no statement. If it fails later, it goes back to a savepoint of its own, and your
+// transaction goes on without it.
 func (s *Store) WithTx(ctx context.Context, tx any) context.Context { return s.driver.WithTx(ctx, tx) }
 
 // InTx runs fn in a READ COMMITTED transaction of the pool. It commits if fn returns nil, and

@@ -68,12 +68,16 @@ func TestAppendWithin(t *testing.T) {
 		s, _ := open(t)
 		_ = inCallers(t, s, s.db, "SELECT 1", &outmill.Record{Topic: "orders", MessageID: "a"})
 		require.Len(t, inCallers(t, s, s.db, "SELECT 1", &outmill.Record{Topic: "orders", MessageID: "b", Key: "k"}), 1)
-		require.Len(t, inCallers(t, s, s.db, "SELECT 1", &outmill.Record{Topic: "orders", MessageID: "c"},
-			&outmill.Record{Topic: "orders", MessageID: "d"}), 1, "several")
-		large := &outmill.Record{Topic: "orders", MessageID: "e", Payload: make([]byte, 1<<20)}
+		several := func(trips int, why string, first, second string) {
+			require.Len(t, inCallers(t, s, s.db, "SELECT 1", &outmill.Record{Topic: "orders", MessageID: first},
+				&outmill.Record{Topic: "orders", MessageID: second}), trips, why)
+		}
+		several(2, "a connection that does not know the statement gets the savepoint first", "c", "d")
+		several(1, "several", "e", "f")
+		large := &outmill.Record{Topic: "orders", MessageID: "g", Payload: make([]byte, 1<<20)}
 		require.Greater(t, len(inCallers(t, s, s.db, "SELECT 1", large)), 1,
 			"a large one is compared with the limit of a statement before it is sent")
-		require.Equal(t, []string{"first", "a", "b", "c", "d", "e"}, delivered(t, s))
+		require.Equal(t, []string{"first", "a", "b", "c", "d", "e", "f", "g"}, delivered(t, s))
 	})
 
 	t.Run("one whose registrations have changed reads them, and is delivered to each group once", func(t *testing.T) {
@@ -104,7 +108,7 @@ func TestAppendWithin(t *testing.T) {
 				Topic: "orders", MessageID: mode, Key: "k", TenantID: "t", CorrelationID: "c", Metadata: map[string]string{"a": "b"},
 				Payload: []byte(mode),
 			})
-			require.Len(t, trips, 1, mode)
+			require.LessOrEqual(t, len(trips), 2, mode)
 			require.Equal(t, "evil, pg_catalog", valueOf[string](t, db, "SHOW search_path"))
 		}
 		got := claimedFrom(t, s, "readers")
@@ -112,6 +116,21 @@ func TestAppendWithin(t *testing.T) {
 		for _, r := range got[1:] {
 			require.Equal(t, r.MessageID, string(r.Payload))
 			require.Equal(t, []string{"k", "t", "c", "b"}, []string{r.Key, r.TenantID, r.CorrelationID, r.Metadata["a"]})
+		}
+	})
+
+	t.Run("a statement that pgx cannot prepare leaves the transaction usable", func(t *testing.T) {
+		t.Parallel()
+		s, url := open(t)
+		execute(t, s.db, "ALTER FUNCTION outmill.now() RENAME TO other_now")
+		execute(t, s.db, "ALTER TABLE outmill.meta RENAME TO other")
+		for mode, change := range modes {
+			db := connect(t, url, 1, inMode(change))
+			require.NoError(t, pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
+				require.Error(t, s.Append(s.driver.WithTx(t.Context(), tx), &outmill.Record{Topic: "orders"}), mode)
+				_, err := tx.Exec(t.Context(), "SELECT 1")
+				return err
+			}), mode)
 		}
 	})
 

@@ -205,12 +205,19 @@ func TestLogCopy_TripsOfACaller(t *testing.T) {
 	t.Parallel()
 	s := openLogged(t)
 	require.NoError(t, s.Append(t.Context(), made("orders", "a", 1)...))
-	for want, records := range map[int][]*outmill.Record{
-		3: made("orders", "a", 50), 5: append(made("orders", "a", 49), &outmill.Record{Topic: "orders", DedupKey: "once"}),
+	for want, of := range map[int]func(key string) []*outmill.Record{
+		3: func(string) []*outmill.Record { return made("orders", "a", 50) },
+		5: func(key string) []*outmill.Record {
+			return append(made("orders", "a", 49), &outmill.Record{Topic: "orders", DedupKey: key})
+		},
 	} {
 		require.NoError(t, pgx.BeginFunc(t.Context(), s.db, func(tx pgx.Tx) error {
+			// The first one makes the statements known to the connection.
+			if err := s.Append(s.driver.WithTx(t.Context(), tx), of("first")...); err != nil {
+				return err
+			}
 			ctx, seen := tapped(t.Context())
-			err := s.Append(s.driver.WithTx(ctx, tx), records...)
+			err := s.Append(s.driver.WithTx(ctx, tx), of("second")...)
 			require.Len(t, seen.list(), want)
 			require.Equal(t, 1, seen.copies())
 			return err
@@ -221,7 +228,7 @@ func TestLogCopy_TripsOfACaller(t *testing.T) {
 // A group registers between what the append knows and its COPY.
 func TestLogCopy_DuringARegistration(t *testing.T) {
 	t.Parallel()
-	for in, trips := range map[string]int{"its own": 1, "a pgx.Tx": 2} {
+	for in, trips := range map[string]int{"its own": 1, "a pgx.Tx": 3} {
 		s := openCopying(t, nil)
 		require.NoError(t, s.copied.Append(t.Context(), made("orders", "a", 1)...))
 		s.copied.forget(t)

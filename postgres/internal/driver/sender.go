@@ -44,6 +44,19 @@ type batcher interface {
 type onPgx struct{ batcher }
 
 func (p onPgx) send(ctx context.Context, steps []step) error {
+	if _, own := p.batcher.(*pgx.Conn); own {
+		return p.sendAll(ctx, steps)
+	}
+	steps, err := p.saveFirst(ctx, steps)
+	if err != nil {
+		return err
+	}
+	err = p.sendAll(ctx, steps)
+	p.keepPrepared(steps, err)
+	return err
+}
+
+func (p onPgx) sendAll(ctx context.Context, steps []step) error {
 	if len(steps) == 1 {
 		rows, err := p.Query(ctx, steps[0].text, steps[0].args...)
 		if err != nil {
