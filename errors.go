@@ -58,6 +58,10 @@ var (
 	// to another program. Ensure then writes nothing. The error names it and the setting that gives
 	// Outmill's tables another name.
 	ErrSchemaForeign = errors.New("outmill: a name of the schema belongs to another program")
+	// ErrSchemaBusy says that an upgrade of the schema has not got its locks, because other
+	// transactions use the tables for too long. Nothing is changed. The error names their sessions,
+	// if any is known: end them, and call Ensure again.
+	ErrSchemaBusy = errors.New("outmill: the schema is in use, so that it cannot be upgraded")
 	// ErrTopicUnavailable says that the broker is available but refuses this topic (unknown,
 	// not authorised). A publisher wraps it; a forwarder then holds that topic and continues
 	// with the others.

@@ -41,6 +41,8 @@ type Config struct {
 	// IdleInTransaction is after how long a silence of its client the server ends a transaction of Transact. 0 is until the end of its
 	// context, or 15 min; a negative one sets no limit.
 	IdleInTransaction time.Duration
+	// UpgradeWithin is how long Ensure tries to get the locks of a version. 0 is an hour.
+	UpgradeWithin time.Duration
 }
 
 // Driver is a driver.DB on a PostgreSQL database. It is safe for concurrent use.

@@ -1,9 +1,14 @@
 package driver_test
 
 import (
+	"context"
+	"io/fs"
+	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
@@ -49,5 +54,42 @@ func TestDriver_Schema(t *testing.T) {
 		} {
 			require.ErrorIs(t, call(), outmill.ErrSchemaForeign, name)
 		}
+	})
+
+	t.Run("an upgrade beside a transaction that stays open waits longer each time, and ends with an error that names it", func(t *testing.T) {
+		t.Parallel()
+		url := postgrestest.Database(t)
+		db := connect(t, url, 2, func(c *pgxpool.Config) { c.ConnConfig.Tracer = tap{} })
+		d := driver.New(driver.PoolOf(db), driver.Config{Name: "postgres", Schema: "outmill", UpgradeWithin: time.Second})
+		require.NoError(t, d.Ensure(t.Context()))
+		other := connect(t, url, 1, inSession("application_name", "forgotten"))
+		tx, err := other.Begin(t.Context())
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+		_, err = tx.Exec(t.Context(), "SELECT 1 FROM outmill.meta")
+		require.NoError(t, err)
+		files := fstest.MapFS{"schema/0002_later.sql": &fstest.MapFile{
+			Data: []byte("ALTER TABLE {p:meta} ADD COLUMN later text;\nUPDATE {p:meta} SET version = 2;\n"),
+		}}
+		first, err := fs.ReadFile(driver.SchemaFiles(), "schema/0001_tables.sql")
+		require.NoError(t, err)
+		files["schema/0001_tables.sql"] = &fstest.MapFile{Data: first}
+
+		ctx, sent := tapped(t.Context())
+		err = d.EnsureFrom(ctx, files)
+		require.ErrorIs(t, err, outmill.ErrSchemaBusy)
+		require.ErrorContains(t, err, "(forgotten)")
+		var waits []string
+		for _, trip := range sent.list() {
+			if wait, isText := trip[len(trip)-1].(string); isText && strings.HasSuffix(wait, "ms") {
+				waits = append(waits, wait)
+			}
+		}
+		require.GreaterOrEqual(t, len(waits), 2)
+		require.Equal(t, []string{"50ms", "100ms"}, waits[:2])
+		require.Equal(t, 1, valueOf[int](t, db, "SELECT version FROM outmill.meta"))
+		require.NoError(t, tx.Rollback(t.Context()))
+		require.NoError(t, d.EnsureFrom(t.Context(), files))
+		require.Equal(t, 2, valueOf[int](t, db, "SELECT version FROM outmill.meta"))
 	})
 }
