@@ -2,8 +2,10 @@ package engine
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
+	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
 )
 
@@ -20,6 +22,7 @@ import (
 //	looked at --rows are left behind-->                 closed, Looks + 1 if the Blocker is the same
 //	looked at --no row is left-->                       none
 //	looked at --rows are taken, others stay-->          closed, with the claim's owner as Blocker
+//	closed or dropped, but a row under it is lost-->    open: the row may still be held (stillHeld)
 //
 // A claim by key locks the line, so that two of them never look at a note at the same time. But a settlement does
 // not: it may open a note while a claim closes it, and whichever is written last stays. If the claim was last, the
@@ -183,6 +186,32 @@ func (c *topicClaim) noteOf(name string, k *key) driver.Note {
 		n.LookAt = soon
 	}
 	return n
+}
+
+// stillHeld has the notes of lost rows that c drops, or writes as if the rows had left them. They are open, and begin with the rows:
+// otherwise a row would be held under a note that does not exist, or that only says what blocks later rows, and no claim would meet
+// the row again.
+func stillHeld(c *driver.Changes, lost map[outmill.WorkItemID]bool) (again driver.Changes) {
+	for _, change := range c.Rows {
+		r := change.Was
+		if !lost[r.ID] || r.Under == "" {
+			continue
+		}
+		n := driver.Note{Line: r.Line, Name: r.Under, Head: r.Seq}
+		at, written := slices.BinarySearchFunc(c.Notes, n, byName)
+		_, paused := driver.ByPause(n.Name)
+		switch {
+		case written && !paused:
+			n.Head, n.Looks = min(n.Head, c.Notes[at].Head), c.Notes[at].Looks
+		case written || !hasNote(c.Drop, n):
+			// A note of a pause is written with the Head of its first row, whatever the claim does with that.
+			continue
+		case paused:
+			n.Blocker = n.Name
+		}
+		again.Notes = append(again.Notes, n)
+	}
+	return again
 }
 
 func byWake(a, b driver.Row) int { return cmp.Or(cmp.Compare(a.Wake, b.Wake), bySeq(a, b)) }

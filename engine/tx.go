@@ -220,8 +220,7 @@ func (t *tx) write(ctx context.Context) (driver.Applied, error) {
 	return t.apply(ctx, c)
 }
 
-// apply writes changes. If a row is lost whose note was to be dropped, the note stays open instead: otherwise
-// the row would be held under a note that does not exist, and no claim would meet it again.
+// apply writes changes. A row that is lost may still be held under its note. See stillHeld.
 func (t *tx) apply(ctx context.Context, c driver.Changes) (driver.Applied, error) {
 	inOrder(&c)
 	steps := hasSteps(&c)
@@ -231,25 +230,13 @@ func (t *tx) apply(ctx context.Context, c driver.Changes) (driver.Applied, error
 		err = t.countSteps(ctx, t.movedSteps(c, done.Lost))
 	}
 	t.noteUndelivered(c, done.Lost)
-	if err != nil || len(done.Lost) == 0 || len(c.Drop) == 0 {
+	if err != nil || len(done.Lost) == 0 {
 		return done, err
 	}
-	var again driver.Changes
-	for _, change := range c.Rows {
-		r := change.Was
-		// One that is in Notes, too, was dropped and written again.
-		if n := (driver.Note{Line: r.Line, Name: r.Under, Head: r.Seq}); done.Lost[r.ID] && hasNote(c.Drop, n) && !hasNote(c.Notes, n) {
-			if _, paused := driver.ByPause(n.Name); paused {
-				n.Blocker = n.Name
-			}
-			again.Notes = append(again.Notes, n)
-		}
+	if again := stillHeld(&c, done.Lost); !again.None() {
+		inOrder(&again)
+		_, err = t.Apply(ctx, again)
 	}
-	if again.None() {
-		return done, nil
-	}
-	inOrder(&again)
-	_, err = t.Apply(ctx, again)
 	return done, err
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/roles"
+	"github.com/outmill/outmill/storetest"
 )
 
 // A claim that still knows an ended pause loses no record to it.
@@ -145,4 +146,25 @@ func TestRace_NoteOfAnExpiredLease(t *testing.T) {
 	require.Empty(t, r.claim(ctx, b, 5)) // holds k2
 	r.Elapse(r.store, 2*time.Minute)
 	require.Equal(t, []string{"k2"}, ids(r.claim(ctx, b, 5)))
+}
+
+// A held record that changes while a claim takes it stays under a note that claims look at, although a pause blocks the later ones.
+func TestRace_HeldChangesBesideClaim(t *testing.T) {
+	t.Parallel()
+	h := newInterleaved(t, storetest.Options{Retain: time.Hour}, 0)
+	r := &race{t, h, h.open()}
+	ctx := r.Context()
+	r.register(ctx)
+	join := &roles.Join{ExpectedSteps: 1}
+	r.ok(r.store.StartJoin(ctx, join))
+	k2, k3 := rec("k2", "k"), rec("k3", "k")
+	k3.TenantID = "acme"
+	r.append(ctx, rec("k1", "k"), k2, k3)
+	k1 := r.claim(ctx, a, 1)
+	require.Empty(t, r.claim(ctx, b, 5)) // holds k2 and k3
+	r.ok(r.store.Ack(ctx, "", leases(k1...)))
+	r.ok(r.store.Pause(ctx, roles.PauseScope{TenantID: "acme"}, "ann", "x"))
+	// The claim loses k2, and closes the note for k3. It looks at the note again.
+	got := r.claim(r.at("Apply", 1, func() { r.ok(r.store.AttachStep(ctx, join.ID, k2.ID)) }), b, 5)
+	require.Equal(t, []string{"k2"}, ids(got))
 }
