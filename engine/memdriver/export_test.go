@@ -117,3 +117,17 @@ func (d *Database) Rows() (rows []driver.Row) {
 
 // Now is the time of the database.
 func (d *Database) Now() driver.Time { return d.now() }
+
+// Unnoted are the held rows whose note does not exist, or begins behind them, as the transaction sees them.
+func Unnoted(t driver.Tx) (list []driver.Row) {
+	mine := t.(*tx)
+	for _, rows := range mine.lines {
+		for _, s := range rows {
+			n := mine.notes[noteKey{s.Line, s.Under}]
+			if s.Stage == driver.Held && (n == nil || n.Head > s.Seq) {
+				list = append(list, s.Row)
+			}
+		}
+	}
+	return list
+}

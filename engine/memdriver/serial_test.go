@@ -17,7 +17,20 @@ type serial struct {
 
 func (s serial) Update(ctx context.Context, begin driver.Begin, fn func(driver.Tx) error) error {
 	may := s.Loses()
-	return s.Driver.Update(ctx, begin, func(t driver.Tx) error { return fn(serialTx{t, s.t, may}) })
+	return s.Driver.Update(ctx, begin, func(t driver.Tx) error {
+		err := fn(serialTx{t, s.t, may})
+		if err == nil && may {
+			s.requireNotes(t)
+		}
+		return err
+	})
+}
+
+// requireNotes fails the test if a row is held that no claim finds any more: its note does not exist, or begins behind it.
+func (s serial) requireNotes(t driver.Tx) {
+	for _, r := range memdriver.Unnoted(t) {
+		s.t.Errorf("row %d of %v is held under the note %q, which does not exist, or begins behind it", r.Seq, r.Line, r.Under)
+	}
 }
 
 type serialTx struct {
