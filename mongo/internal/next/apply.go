@@ -34,6 +34,7 @@ func (t *tx) Apply(ctx context.Context, c driver.Changes) (driver.Applied, error
 			return done, err
 		}
 	}
+	t.applied = append(t.applied, c)
 	var models []mongo.WriteModel
 	changed, deleted := 0, 0
 	for _, u := range updatesOf(c.Rows, done.Lost, t.state.Now) {

@@ -42,7 +42,7 @@ func TestConformance_Transactions(t *testing.T) {
 // Work that is done in several transactions does the same.
 func TestConformance_Steps(t *testing.T) {
 	t.Parallel()
-	onlyWhole(t)
+	testenv.Long(t, "random walks in small steps")
 	storetest.WalkInSteps(t, suiteOn(t, 2))
 }
 
@@ -72,16 +72,6 @@ type suite struct {
 }
 
 // suiteOn leaves the long sections and sentences out, unless all tests run.
-// needsTag says why a part is left out.
-const needsTag = "skipped: the build tag outmill_next_open runs it"
-
-func onlyWhole(t *testing.T) {
-	t.Helper()
-	if !whole {
-		t.Skip(needsTag)
-	}
-}
-
 func suiteOn(t testing.TB, atOnce storekit.BatchSize, long ...string) storetest.Engine {
 	t.Helper()
 	name := mongotest.Database(t).Name()
@@ -91,8 +81,8 @@ func suiteOn(t testing.TB, atOnce storekit.BatchSize, long ...string) storetest.
 	s := &suite{db: client.Database(name), atOnce: atOnce}
 	left := map[string]string{}
 	for _, name := range long {
-		if !whole {
-			left[name] = needsTag
+		if !testenv.All() {
+			left[name] = testenv.Shorter("it takes thousands of transactions")
 		}
 	}
 	return storetest.Engine{New: s.open, Unsupported: left}

@@ -25,6 +25,8 @@ const (
 	lastPause  = 50 * time.Millisecond
 	// tryWithin bounds how long work is repeated that fails for a reason that passes: enough for the election of a primary.
 	tryWithin = 20 * time.Second
+	// leastLosses is how often a transaction that conflicts begins at least, also if it has waited longer for its turns.
+	leastLosses = 6
 )
 
 // Config says how a Driver uses a database.
@@ -49,8 +51,10 @@ type Driver struct {
 	db     *mongo.Database
 	// records are the rows with their content. lines has a document for each line, which its lock writes.
 	meta, records, notes, entries, lines *mongo.Collection
-	// atOnce are the records, and waiting the lines, for writes whose answer needs not wait for a majority.
-	atOnce, waiting *mongo.Collection
+	// atOnce are the records, for writes whose answer needs not wait for a majority.
+	atOnce *mongo.Collection
+	// id is that of the process in queues.
+	id bson.ObjectID
 	// inUse are the callers' sessions in which a call is running.
 	inUse storekit.TxLocks
 	// locks are those of lines, and of the meta document, within this process: transactions of one process wait here, and not for
@@ -70,12 +74,11 @@ func New(client *mongo.Client, config Config) *Driver {
 		config.Collection = func(name string) string { return config.Prefix + name }
 	}
 	db := client.Database(config.Database, databaseOptions())
-	d := &Driver{client: client, config: config, db: db}
+	d := &Driver{client: client, config: config, db: db, id: bson.NewObjectID()}
 	for i, in := range []**mongo.Collection{&d.records, &d.notes, &d.entries, &d.lines, &d.meta} {
 		*in = d.collection(Collections()[i])
 	}
-	early := options.Collection().SetWriteConcern(writeconcern.W1())
-	d.atOnce, d.waiting = d.records.Clone(early), d.lines.Clone(early)
+	d.atOnce = d.records.Clone(options.Collection().SetWriteConcern(writeconcern.W1()))
 	d.hearing = storekit.NewHearing(d.listen)
 	return d
 }
@@ -144,16 +147,30 @@ func (d *Driver) moment() (*mongo.Session, error) {
 
 // Update runs fn in a transaction, which begins with its first write.
 func (d *Driver) Update(ctx context.Context, begin driver.Begin, fn func(driver.Tx) error) error {
-	known := &learned{busy: map[driver.Line]bool{}, waits: map[driver.Line]bool{}}
-	return d.repeat(ctx, func() error { return d.run(ctx, begin, known, fn) })
+	known := &learned{busy: map[driver.Line]bool{}, waits: map[driver.Line]bool{}, locks: map[driver.Line]bool{}}
+	try := func() error { return d.run(ctx, begin, known, fn) }
+	err := d.repeat(ctx, try)
+	for known.losses < leastLosses && conflicts(err) && ctx.Err() == nil {
+		err = d.repeat(ctx, try)
+	}
+	for line := range known.waits {
+		d.leave(ctx, line)
+	}
+	return err
 }
 
 // learned is what a transaction that begins again knows from the tries before.
 type learned struct {
 	// careful says that rows were lost: the next try reads which.
 	careful bool
-	// busy are the lines that other processes had locked, and that the transaction must not wait for; waits are the others.
+	// busy are the lines that other processes had locked, and that the transaction must not wait for. In the queues of waits it stands
+	// before it begins again.
 	busy, waits map[driver.Line]bool
+	// locks are those of this process for which the tries before have waited.
+	locks map[driver.Line]bool
+	// losses counts the conflicts, and rows and notes are what the last try has written before it.
+	losses      int
+	rows, notes bson.A
 	// oneByOne says that several lines were locked at once, and some of them by others.
 	oneByOne bool
 }
@@ -161,6 +178,14 @@ type learned struct {
 func (d *Driver) run(ctx context.Context, begin driver.Begin, known *learned, fn func(driver.Tx) error) (err error) {
 	t := &tx{d: d, learned: known, inserts: begin.Inserts}
 	defer func() { t.end(ctx, err) }()
+	if err = t.stand(ctx); err != nil {
+		return err
+	}
+	if begin.Ask == nil {
+		if err = t.hold(ctx); err != nil {
+			return err
+		}
+	}
 	if err = t.start(ctx, begin); err != nil {
 		return err
 	}
@@ -174,6 +199,9 @@ func (d *Driver) run(ctx context.Context, begin driver.Begin, known *learned, fn
 		if err = commit(ctx, t.session); err != nil {
 			return err
 		}
+	}
+	for line := range t.locked {
+		delete(known.waits, line)
 	}
 	t.Committed()
 	return nil

@@ -227,32 +227,38 @@ func (t *tx) Delete(ctx context.Context, entries ...driver.Entry) error {
 
 // Bump raises generations, and locks them: two transactions that bump conflict.
 func (t *tx) Bump(ctx context.Context, routes, pauses bool) (driver.Generations, error) {
-	if !t.locked[driver.Line{}] {
-		unlock, err := t.d.lock(ctx, driver.Line{}, false)
-		if err != nil {
-			return driver.Generations{}, err
-		}
-		t.unlocks = append(t.unlocks, unlock)
-		t.noteLocked(driver.Line{})
+	if _, err := t.lockWithin(ctx, lockOfMeta, false); err != nil {
+		return driver.Generations{}, err
 	}
 	own, err := t.begin(ctx)
 	if err != nil {
 		return driver.Generations{}, err
 	}
 	t.wrote = true
-	var m meta
-	set := bson.D{{Key: "bumps", Value: add("$bumps", 1)}}
+	token := bson.NewObjectID()
+	set := bson.D{{Key: "bumps", Value: counted("$bumps")}, {Key: "locked", Value: token}}
 	if routes {
 		set = append(set, bson.E{Key: "routes", Value: nextGeneration("$routes")})
 	}
 	if pauses {
 		set = append(set, bson.E{Key: "pauses", Value: nextGeneration("$pauses")})
 	}
-	err = t.d.meta.FindOneAndUpdate(own, idIs(metaID), mongo.Pipeline{{{Key: "$set", Value: set}}},
-		options.FindOneAndUpdate().SetReturnDocument(options.After)).Decode(&m)
+	change := t.d.taking(set)
+	if t.locked[lockOfMeta] {
+		change = mongo.Pipeline{{{Key: "$set", Value: set}}}
+	}
+	var m meta
+	err = t.d.meta.FindOneAndUpdate(own, idIs(metaID), change, options.FindOneAndUpdate().SetReturnDocument(options.After)).Decode(&m)
+	if err == nil && m.Locked != token {
+		err = errConflict
+	}
 	if err != nil {
+		if conflicts(err) {
+			t.waits[lockOfMeta] = true
+		}
 		return driver.Generations{}, err
 	}
+	t.noteLocked(lockOfMeta)
 	t.state.Generations = driver.Generations{Routes: *m.Routes, Pauses: m.Pauses}
 	return t.state.Generations, nil
 }

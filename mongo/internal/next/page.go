@@ -140,31 +140,40 @@ func (t *tx) lockLine(ctx context.Context, ask driver.Ask) (free, waited bool, e
 	if free, err = t.mayLock(ctx, ask); err != nil || !free {
 		return false, false, err
 	}
-	if t.waits[ask.Line] {
-		// Outside of a transaction, the server has the update wait for the one that has written the document.
-		if _, err := t.d.waiting.UpdateOne(alone(ctx), idIs(lineID(ask.Line)),
-			bson.D{{Key: "$inc", Value: bson.D{{Key: "waits", Value: int64(1)}}}}); err != nil {
-			return false, false, err
-		}
-	}
 	own, err := t.begin(ctx)
 	if err != nil {
 		return false, false, err
 	}
-	_, err = t.d.lines.UpdateOne(own, idIs(lineID(ask.Line)), lockOfLine, options.UpdateOne().SetUpsert(true))
+	result, err := t.d.lines.UpdateOne(own, idIs(lineID(ask.Line)), t.d.lockOfLine(), options.UpdateOne().SetUpsert(true))
 	if err = conflictOfLock(err); err != nil {
-		if conflicts(err) {
-			// The server has aborted the transaction. The next try leaves the line out, or waits for it first.
-			t.busy[ask.Line], t.waits[ask.Line] = ask.Pass, !ask.Pass
+		// The server has aborted the transaction. The next try leaves the line out, or waits for it first.
+		if conflicts(err) && ask.Pass {
+			t.busy[ask.Line] = true
+		} else if conflicts(err) {
+			t.waits[ask.Line] = true
 		}
 		return false, false, err
 	}
-	t.noteLocked(ask.Line)
-	return true, true, nil
+	switch {
+	case result.ModifiedCount+result.UpsertedCount > 0:
+		t.noteLocked(ask.Line)
+		return true, true, t.hold(ctx)
+	case ask.Pass:
+		return false, false, nil
+	}
+	t.waits[ask.Line] = true
+	return false, false, errConflict
 }
 
 // lockOfLine is the write that locks a line.
-var lockOfLine = bson.D{{Key: "$inc", Value: bson.D{{Key: "claims", Value: int64(1)}}}}
+func (d *Driver) lockOfLine() mongo.Pipeline {
+	return d.taking(bson.D{{Key: "claims", Value: counted("$claims")}})
+}
+
+// counted is one more than the field has.
+func counted(field string) bson.D {
+	return bson.D{{Key: "$add", Value: bson.A{bson.D{{Key: "$ifNull", Value: bson.A{field, int64(0)}}}, int64(1)}}}
+}
 
 // conflictOfLock takes it as a conflict that another transaction has made the document of the line.
 func conflictOfLock(err error) error {
@@ -182,12 +191,7 @@ func (t *tx) mayLock(ctx context.Context, ask driver.Ask) (free bool, err error)
 	case ask.Pass && t.busy[ask.Line]:
 		return false, nil
 	}
-	unlock, err := t.d.lock(ctx, ask.Line, ask.Pass)
-	if err != nil || unlock == nil {
-		return false, err
-	}
-	t.unlocks = append(t.unlocks, unlock)
-	return true, nil
+	return t.lockWithin(ctx, ask.Line, ask.Pass)
 }
 
 func (t *tx) noteLocked(line driver.Line) {

@@ -73,7 +73,7 @@ func (t *tx) lockLines(ctx context.Context, ask driver.Ask, lines []driver.Line)
 			return nil, err
 		}
 		if is && !t.locked[line] {
-			models = append(models, mongo.NewUpdateOneModel().SetFilter(idIs(lineID(line))).SetUpdate(lockOfLine).SetUpsert(true))
+			models = append(models, mongo.NewUpdateOneModel().SetFilter(idIs(lineID(line))).SetUpdate(t.d.lockOfLine()).SetUpsert(true))
 		}
 		if is {
 			free = append(free, line)
@@ -86,7 +86,11 @@ func (t *tx) lockLines(ctx context.Context, ask driver.Ask, lines []driver.Line)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := t.d.lines.BulkWrite(own, models, options.BulkWrite().SetOrdered(false)); err != nil {
+	result, err := t.d.lines.BulkWrite(own, models, options.BulkWrite().SetOrdered(false))
+	if err == nil && int(result.ModifiedCount+result.UpsertedCount) < len(models) {
+		err = errConflict
+	}
+	if err != nil {
 		t.oneByOne = true
 		return nil, conflictOfLock(err)
 	}

@@ -224,9 +224,9 @@ func (t *tx) keepContents(found []bson.Raw) {
 // they do not choose the same rows.
 type chosen struct{ driver.Line }
 
-// choose locks the line within this process. A transaction waits for its first line only.
+// choose locks the line within this process. A transaction waits for its first line only, and not if it holds rows: see tx.lockWithin.
 func (t *tx) choose(ctx context.Context, line driver.Line) error {
-	unlock, err := t.d.lock(ctx, chosen{line}, len(t.unlocks) > 0)
+	unlock, err := t.d.lock(ctx, chosen{line}, len(t.unlocks) > 0 || t.held)
 	if unlock != nil {
 		t.unlocks = append(t.unlocks, unlock)
 	}

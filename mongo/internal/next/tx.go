@@ -1,8 +1,10 @@
 package next
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -19,8 +21,9 @@ import (
 // tx is a transaction: a View, an Update, or a Within in the caller's transaction.
 type tx struct {
 	d *Driver
-	// session is nil until the transaction has begun. In a caller's transaction it is the caller's.
-	session *mongo.Session
+	// session is nil until the transaction has begun. In a caller's transaction it is the caller's. made is one whose transaction has
+	// not begun.
+	session, made *mongo.Session
 	// reads says that the transaction is a View, and view is the session of one that sees one moment.
 	reads bool
 	view  *mongo.Session
@@ -30,8 +33,8 @@ type tx struct {
 	state   driver.State
 	begun   *firstRead
 	inserts bool
-	// locked are the lines that the transaction has locked.
-	locked map[driver.Line]bool
+	// locked are the lines that the transaction has locked, and within those that it has locked within this process.
+	locked, within map[driver.Line]bool
 	// wrote says that something was written in the caller's transaction.
 	wrote bool
 	// aborted says that the server has ended the caller's transaction.
@@ -39,6 +42,10 @@ type tx struct {
 	// wroteRows says that the transaction has changed rows. leased are those that were leased outside of it.
 	wroteRows bool
 	leased    []driver.Change
+	// applied are the changes that the transaction has written, or could not write.
+	applied []driver.Changes
+	// held says that the transaction has hold of what the tries before have written.
+	held bool
 	// contents are the small ones that came with the rows of a search, for leases.
 	contents map[outmill.WorkItemID]bson.Raw
 	unlocks  []func()
@@ -60,24 +67,80 @@ func (t *tx) in(ctx context.Context) context.Context {
 
 // begin begins the transaction, if it has not begun, and returns a context with its session.
 func (t *tx) begin(ctx context.Context) (context.Context, error) {
-	if t.session == nil {
-		session, err := t.d.moment()
-		if err != nil {
-			return nil, err
-		}
-		t.session = session
+	var err error
+	switch {
+	case t.session != nil:
+	case t.made != nil:
+		t.session, t.made = t.made, nil
+		err = t.session.StartTransaction(ownTransaction())
+	default:
+		t.session, err = t.d.moment()
+	}
+	if err != nil {
+		return nil, err
 	}
 	t.begun = nil
 	return mongo.NewSessionContext(ctx, t.session), nil
 }
 
+// stand takes the locks of this process that the tries before have taken, and waits in the queues of those for which they have lost. It is
+// before the transaction begins: what the queues' documents become while it waits is no conflict then. By the session the server knows that
+// the transaction must see a later moment.
+func (t *tx) stand(ctx context.Context) (err error) {
+	byName := func(a, b driver.Line) int { return cmp.Or(cmp.Compare(a.Group, b.Group), driver.ByTopic(a, b)) }
+	for _, line := range slices.SortedFunc(maps.Keys(t.locks), byName) {
+		if _, err := t.lockWithin(ctx, line, false); err != nil {
+			return err
+		}
+	}
+	if len(t.waits) == 0 {
+		return nil
+	}
+	if t.made, err = t.d.client.StartSession(); err != nil {
+		return err
+	}
+	for _, line := range slices.SortedFunc(maps.Keys(t.waits), byName) {
+		if err := t.d.stand(mongo.NewSessionContext(ctx, t.made), line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lockWithin locks the line within this process, once. A transaction that holds rows does not wait: who has the lock may wait for the rows.
+func (t *tx) lockWithin(ctx context.Context, line driver.Line, pass bool) (free bool, err error) {
+	if t.within[line] {
+		return true, nil
+	}
+	unlock, err := t.d.lock(ctx, line, pass || t.held)
+	if !pass && err == nil {
+		t.locks[line] = true
+		if unlock == nil {
+			err = errConflict
+		}
+	}
+	if err != nil || unlock == nil {
+		return false, err
+	}
+	t.unlocks = append(t.unlocks, unlock)
+	if t.within == nil {
+		t.within = map[driver.Line]bool{}
+	}
+	t.within[line] = true
+	return true, nil
+}
+
 // end ends the session of an Update.
 func (t *tx) end(ctx context.Context, err error) {
+	if t.made != nil {
+		t.made.EndSession(ctx)
+	}
 	if t.session != nil {
 		t.d.endSession(ctx, t.session, err)
 	}
 	if err != nil {
 		t.unlease(ctx)
+		t.lose(err)
 	}
 	for _, unlock := range t.unlocks {
 		unlock()
@@ -242,6 +305,8 @@ type meta struct {
 	Routes     *int64 `bson:"routes"`
 	Pauses     int64  `bson:"pauses"`
 	Now        int64  `bson:"now"`
+	// Locked is the token of the last transaction that has locked the document.
+	Locked bson.ObjectID `bson:"locked"`
 }
 
 func (t *tx) keepState(raw bson.Raw, found [][]bson.Raw) error {
