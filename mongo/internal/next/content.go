@@ -27,8 +27,7 @@ func (t *tx) Insert(ctx context.Context, rows []driver.NewRow) (err error) {
 	}
 	tells := noticeOf(rows)
 	if t.inserts && len(rows) == 1 && t.session == nil {
-		_, err = t.d.records.InsertOne(alone(ctx), bson.Raw(t.d.appendRow(nil, &rows[0], &tells)))
-		return taken(err)
+		return t.insertAlone(ctx, &rows[0], &tells)
 	}
 	own, err := t.begin(ctx)
 	for len(rows) > 0 && err == nil {

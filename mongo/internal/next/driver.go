@@ -171,6 +171,8 @@ type learned struct {
 	// losses counts the conflicts, and rows and notes are what the last try has written before it.
 	losses      int
 	rows, notes bson.A
+	// unanswered are the rows whose inserts got no answer.
+	unanswered []driver.NewRow
 	// oneByOne says that several lines were locked at once, and some of them by others.
 	oneByOne bool
 }
