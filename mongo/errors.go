@@ -12,13 +12,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Codes of MongoDB's errors, from its error_codes.yml.
-const (
-	codeInvalidOptions = 72
-	codeInterrupted    = 11601
-	// codeNoChangeStreams is the error of a server that is not a member of a replica set.
-	codeNoChangeStreams = 40573
-)
+// codeInterrupted is from MongoDB's error_codes.yml.
+const codeInterrupted = 11601
 
 // explain adds the name of the operation, and turns errors of the driver into errors of the
 // contract.

@@ -245,13 +245,13 @@ func (c *changes) keepListening() {
 		if err == nil {
 			continue
 		}
-		if c.ofCluster() && (mongoerr.HasCode(err, mongoerr.CodeUnauthorized) || mongoerr.HasCode(err, codeInvalidOptions)) {
+		if c.ofCluster() && (mongoerr.HasCode(err, mongoerr.CodeUnauthorized) || mongoerr.HasCode(err, mongoerr.CodeInvalidOptions)) {
 			c.s.logger.Error("No change stream of the whole cluster; each database gets one of its own", err, nil)
 			streams.divide(c)
 			return
 		}
 		c.calls.Note(c.ctx, storekit.CallListen, "", time.Time{}, err)
-		if mongoerr.HasCode(err, mongoerr.CodeUnauthorized) || mongoerr.HasCode(err, codeNoChangeStreams) {
+		if mongoerr.HasCode(err, mongoerr.CodeUnauthorized) || mongoerr.HasCode(err, mongoerr.CodeNoChangeStreams) {
 			c.s.logger.Error("The server does not allow a change stream, so readers poll; Config.WithoutChangeStream avoids the attempt", err,
 				nil)
 			return

@@ -2,6 +2,7 @@ package storekit_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,28 +12,41 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// connections are those of a Hearing: each is the context of one, and what breaks gets ends it.
+// connections are those of a Hearing: each is the context of one, and what ends gets breaks it.
 type connections struct {
-	begun  chan context.Context
-	breaks chan bool
+	begun  chan connection
+	breaks chan error
+}
+
+type connection struct {
+	context.Context
+	*storekit.Ears
+}
+
+func listener(of any) (storekit.Listener, connections) {
+	c := connections{make(chan connection), make(chan error)}
+	log := storekit.NewLog(nil, "store", nil)
+	return storekit.Listener{Of: of, What: "connection", Log: log, Listen: func(ctx context.Context, to *storekit.Ears) error {
+		select {
+		case c.begun <- connection{ctx, to}:
+		case <-ctx.Done():
+			return nil
+		}
+		select {
+		case err := <-c.breaks:
+			return err
+		case <-ctx.Done():
+			return nil
+		}
+	}}, c
 }
 
 func hearing() (*storekit.Hearing, connections) {
-	c := connections{make(chan context.Context), make(chan bool)}
-	return storekit.NewHearing(func(ctx context.Context) bool {
-		select {
-		case c.begun <- ctx:
-		case <-ctx.Done():
-			return true
-		}
-		select {
-		case worked := <-c.breaks:
-			return worked
-		case <-ctx.Done():
-			return true
-		}
-	}), c
+	l, c := listener(nil)
+	return storekit.NewHearing(l), c
 }
+
+var errBroken = errors.New("it broke")
 
 func TestHearing(t *testing.T) {
 	t.Parallel()
@@ -45,15 +59,15 @@ func TestHearing(t *testing.T) {
 			none, hears := h.Heard()
 			require.False(t, hears)
 			h.Hear(t.Context())
-			<-c.begun
-			h.Begin()
+			one := <-c.begun
+			one.Begin()
 			begun, hears := h.Heard()
 			require.True(t, hears)
 			require.Greater(t, begun, none)
-			h.Note()
+			one.Report("", false)
 			reported, _ := h.Heard()
 			require.Greater(t, reported, begun)
-			c.breaks <- true
+			c.breaks <- errBroken
 			synctest.Wait()
 			broken, hears := h.Heard()
 			require.False(t, hears)
@@ -89,11 +103,14 @@ func TestHearing(t *testing.T) {
 			h, c := hearing()
 			defer h.Close()
 			h.Hear(t.Context())
-			<-c.begun
-			pause := func(worked bool) time.Duration {
+			one := <-c.begun
+			pause := func(works bool) time.Duration {
+				if works {
+					one.Begin()
+				}
 				began := time.Now()
-				c.breaks <- worked
-				<-c.begun
+				c.breaks <- errBroken
+				one = <-c.begun
 				return time.Since(began)
 			}
 			require.Less(t, pause(false), time.Second)
@@ -119,6 +136,116 @@ func TestHearing(t *testing.T) {
 			h.Notify()
 			synctest.Wait()
 			require.Empty(t, e.heard)
+		})
+	})
+
+	t.Run("stores with one connection share it until the last has no reader, and each hears of its part", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			type shared struct{ *testing.T }
+			l, c := listener(shared{t})
+			var hearings [3]*storekit.Hearing
+			var ears [3]ear
+			for i := range hearings {
+				l.Part = []string{"a", "b", "b"}[i]
+				hearings[i] = storekit.NewHearing(l)
+				hearings[i].Listen(t.Context(), ears[i].hear)
+			}
+			hearings[0].Hear(t.Context())
+			hearings[1].Hear(t.Context())
+			one := <-c.begun
+			one.Begin()
+			hearings[2].Hear(t.Context())
+			for i := range ears {
+				require.Equal(t, []string{""}, ears[i].heard, "what was committed before it heard is not reported")
+				ears[i].heard = nil
+			}
+			one.Report("b", true, "orders")
+			one.Report("a", false)
+			one.Report("", true)
+			require.Equal(t, []string{""}, ears[0].heard)
+			require.Equal(t, []string{"orders", ""}, ears[1].heard)
+			require.Equal(t, []string{"orders", ""}, ears[2].heard)
+			hearings[0].Close()
+			hearings[1].Close()
+			require.NoError(t, one.Err())
+			_, hears := hearings[0].Heard()
+			require.False(t, hears)
+			hearings[2].Close()
+			require.Error(t, one.Err())
+		})
+	})
+
+	t.Run("a connection that cannot be opened is a failing call until it works, or nobody needs it", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			h, c := hearing()
+			defer h.Close()
+			reads, stop := context.WithCancel(t.Context())
+			h.Hear(reads)
+			<-c.begun
+			require.Empty(t, h.FailingCalls())
+			fails := func() connection {
+				c.breaks <- errBroken
+				next := <-c.begun
+				require.Len(t, h.FailingCalls(), 1)
+				require.Equal(t, storekit.CallListen, h.FailingCalls()[0].Call)
+				require.Contains(t, h.FailingCalls()[0].Err, errBroken.Error())
+				return next
+			}
+			fails().Begin()
+			require.Empty(t, h.FailingCalls())
+			fails()
+			stop()
+			synctest.Wait()
+			require.Empty(t, h.FailingCalls())
+		})
+	})
+
+	t.Run("a connection that the server does not allow is not tried again", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			h, c := hearing()
+			defer h.Close()
+			h.Hear(t.Context())
+			<-c.begun
+			c.breaks <- storekit.ErrNotAllowed
+			select {
+			case <-c.begun:
+				require.Fail(t, "it was tried again")
+			case <-time.After(time.Hour):
+			}
+			require.Len(t, h.FailingCalls(), 1)
+		})
+	})
+
+	t.Run("stores have connections of their own if the server does not allow the one that they share", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			type shared struct{ *testing.T }
+			l, c := listener(shared{t})
+			own := func() (*storekit.Hearing, connections) {
+				mine, c := listener(new(int))
+				l.Else = &mine
+				return storekit.NewHearing(l), c
+			}
+			first, ofFirst := own()
+			second, ofSecond := own()
+			first.Hear(t.Context())
+			second.Hear(t.Context())
+			<-c.begun
+			c.breaks <- storekit.ErrNotAllowed
+			(<-ofFirst.begun).Begin()
+			(<-ofSecond.begun).Begin()
+			third, ofThird := own()
+			third.Hear(t.Context())
+			<-ofThird.begun
+			_, hears := first.Heard()
+			require.True(t, hears)
+			for _, h := range []*storekit.Hearing{first, second, third} {
+				require.Empty(t, h.FailingCalls())
+				h.Close()
+			}
 		})
 	})
 }

@@ -28,6 +28,9 @@ const (
 	CodeMaxTimeExpired    = 50
 	CodeUnauthorized      = 13
 	CodeIllegalOperation  = 20
+	CodeInvalidOptions    = 72
+	// CodeNoChangeStreams is the error of a server that is not a member of a replica set.
+	CodeNoChangeStreams = 40573
 )
 
 // interruptions are the codes of a server that steps down as the primary, or shuts down, during a command.

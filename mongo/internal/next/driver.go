@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -42,6 +43,10 @@ type Config struct {
 	MaxPayload int
 	// WithoutChangeStream has readers hear only of this process: see Driver.Hear.
 	WithoutChangeStream bool
+	// Cluster has the stores of the client share one change stream of all databases, if the user has the right to it.
+	Cluster bool
+	// Logger gets a line when the change stream fails. Nil logs nothing.
+	Logger watermill.LoggerAdapter
 }
 
 // Driver is a driver.DB on a MongoDB database. It is safe for concurrent use.
@@ -79,7 +84,7 @@ func New(client *mongo.Client, config Config) *Driver {
 		*in = d.collection(Collections()[i])
 	}
 	d.atOnce = d.records.Clone(options.Collection().SetWriteConcern(writeconcern.W1()))
-	d.hearing = storekit.NewHearing(d.listen)
+	d.hearing = storekit.NewHearing(d.listener())
 	return d
 }
 

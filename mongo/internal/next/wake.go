@@ -1,9 +1,12 @@
 package next
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
+	"weak"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -13,12 +16,15 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/mongo/internal/mongoerr"
 	"github.com/outmill/outmill/storekit"
 )
 
 var (
 	_ driver.Notifying = (*Driver)(nil)
 	_ driver.Hearer    = (*Driver)(nil)
+
+	_ storekit.FailingCaller = (*Driver)(nil)
 )
 
 const (
@@ -26,6 +32,8 @@ const (
 	// ended: the connection may be broken, which this end would otherwise not notice for a quarter of an hour.
 	awaitEvents = time.Second
 	deafAfter   = 30 * time.Second
+	// awaitInCluster is awaitEvents of the stream of a cluster, which there is one of.
+	awaitInCluster = 10 * time.Second
 )
 
 // Notifier has the hints of this process, and of those that it hears of.
@@ -33,6 +41,9 @@ func (d *Driver) Notifier() *storekit.Notifier { return &d.hearing.Notifier }
 
 // HearsOthers reports whether the driver opens a change stream. See driver.Hearer.
 func (d *Driver) HearsOthers() bool { return !d.config.WithoutChangeStream }
+
+// FailingCalls reports the change stream while it cannot be opened, also where the server does not allow it. See storekit.FailingCaller.
+func (d *Driver) FailingCalls() []outmill.FailingCall { return d.hearing.FailingCalls() }
 
 // Hear follows the change stream of the records until ctx ends. See driver.Hearer.
 func (d *Driver) Hear(ctx context.Context) {
@@ -103,39 +114,88 @@ var told = bson.D{{Key: "$or", Value: bson.A{
 	bson.D{in("operationType", bson.A{"drop", "rename"})},
 }}}
 
-// listen passes the events of a change stream on until it breaks. An event has only topics, because it may not be larger than a document.
-func (d *Driver) listen(ctx context.Context) (worked bool) {
+// streamOf names a change stream: no database stands for all of a cluster.
+type streamOf struct {
+	client               weak.Pointer[mongo.Client]
+	database, collection string
+}
+
+// listener is that of the stream of the collection, or, if the config says so, of one that all databases of a cluster share.
+func (d *Driver) listener() storekit.Listener {
+	of := streamOf{weak.Make(d.client), d.db.Name(), d.records.Name()}
+	log := storekit.NewLog(d.config.Logger, d.config.Name, nil)
+	follow := func(watch func(ctx context.Context) (*mongo.ChangeStream, error)) func(context.Context, *storekit.Ears) error {
+		return func(ctx context.Context, to *storekit.Ears) error {
+			stream, err := watch(alone(ctx))
+			if err != nil {
+				return notAllowed(err)
+			}
+			return listen(ctx, stream, to)
+		}
+	}
+	own := storekit.Listener{Of: of, Part: of.database, What: "change stream of the collection", Log: log, Listen: follow(d.watch)}
+	if !d.config.Cluster {
+		return own
+	}
+	of.database = ""
+	return storekit.Listener{
+		Of: of, Part: own.Part, What: "change stream of the whole cluster", Log: log, Listen: follow(d.watchCluster), Else: &own,
+	}
+}
+
+// shown are the fields of an event. It has only topics, because it may not be larger than a document.
+var shown = bson.D{{Key: "$project", Value: ascending("_id", "ns.db", "fullDocument.topic", "fullDocument."+fieldLast,
+	"fullDocument."+fieldWakes)}}
+
+func (d *Driver) watch(ctx context.Context) (*mongo.ChangeStream, error) {
 	// Change streams report only documents that a majority has.
 	records := d.records.Clone(options.Collection().SetReadConcern(readconcern.Majority()))
-	stream, err := records.Watch(alone(ctx), mongo.Pipeline{
-		{{Key: "$match", Value: told}},
-		{{Key: "$project", Value: ascending("_id", "fullDocument.topic", "fullDocument."+fieldLast, "fullDocument."+fieldWakes)}},
-	}, options.ChangeStream().SetMaxAwaitTime(awaitEvents))
-	if err != nil {
-		return false
+	return records.Watch(ctx, mongo.Pipeline{{{Key: "$match", Value: told}}, shown}, options.ChangeStream().SetMaxAwaitTime(awaitEvents))
+}
+
+func (d *Driver) watchCluster(ctx context.Context) (*mongo.ChangeStream, error) {
+	ofRecords := append(bson.D{{Key: "ns.coll", Value: d.records.Name()}}, told...)
+	return d.client.Watch(ctx, mongo.Pipeline{{{Key: "$match", Value: ofRecords}}, shown},
+		options.ChangeStream().SetMaxAwaitTime(awaitInCluster))
+}
+
+// notAllowed says of an error that the server refuses the stream, whenever it is asked: without the right to it, without an oplog, and in
+// a cluster where only the streams of single databases are allowed.
+func notAllowed(err error) error {
+	for _, code := range []int{mongoerr.CodeUnauthorized, mongoerr.CodeNoChangeStreams, mongoerr.CodeInvalidOptions} {
+		if mongoerr.HasCode(err, code) {
+			return fmt.Errorf("%w (%w)", storekit.ErrNotAllowed, err)
+		}
 	}
+	return err
+}
+
+// errStreamEnded says that the collection of the stream was dropped or renamed.
+var errStreamEnded = errors.New("the server has ended the change stream: the collection was dropped or renamed")
+
+// listen passes the events of a change stream on until it breaks.
+func listen(ctx context.Context, stream *mongo.ChangeStream, to *storekit.Ears) error {
 	defer func() {
 		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortWithin)
 		defer cancel()
 		_ = stream.Close(own)
 	}()
-	d.hearing.Begin()
-	for d.next(ctx, stream) {
+	to.Begin()
+	for next(ctx, stream, to) {
 	}
-	return true
+	return cmp.Or(stream.Err(), errStreamEnded)
 }
 
 // next passes the next event on, if one comes soon. It returns false when the stream has ended.
-func (d *Driver) next(ctx context.Context, stream *mongo.ChangeStream) bool {
+func next(ctx context.Context, stream *mongo.ChangeStream, to *storekit.Ears) bool {
 	within, cancel := context.WithTimeout(ctx, deafAfter)
 	defer cancel()
 	if !stream.TryNext(within) {
 		return stream.Err() == nil && stream.ID() != 0
 	}
-	d.hearing.Note()
-	if topics, wakes := topicsOf(stream.Current); wakes {
-		d.hearing.Notify(topics...)
-	}
+	database, _ := stream.Current.Lookup("ns", "db").StringValueOK()
+	topics, wakes := topicsOf(stream.Current)
+	to.Report(database, wakes, topics...)
 	return true
 }
 

@@ -81,6 +81,8 @@ type Config struct {
 
 	// atOnce makes the steps of large work small, for tests.
 	atOnce storekit.BatchSize
+	// ofCluster has the stores of the client share a change stream of the cluster. See Databases.
+	ofCluster bool
 }
 
 func (c *Config) setDefaults() {

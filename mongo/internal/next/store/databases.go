@@ -96,7 +96,7 @@ func (d Databases) Open(_ context.Context, tenant storekit.Tenant) (outmill.Stor
 		return nil, storekit.InvalidConfig("mongo.Databases: the tenant %q is none of its Tenants", tenant.Key)
 	}
 	config := d.Config
-	config.Database = name
+	config.Database, config.ofCluster = name, true
 	if config.Name == "" {
 		config.Name = "mongo"
 	}

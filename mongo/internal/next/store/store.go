@@ -19,6 +19,8 @@ import (
 var (
 	_ outmill.Store        = (*Store)(nil)
 	_ storekit.TenantTurns = (*Store)(nil)
+
+	_ storekit.FailingCaller = (*Store)(nil)
 )
 
 // Store is an outbox in one MongoDB database: package engine, which has the rules and the methods, on the collections of this package.
@@ -58,7 +60,7 @@ func New(client *mongodriver.Client, config Config, logger watermill.LoggerAdapt
 	}
 	s.driver = driver.New(client, driver.Config{
 		Name: config.Name, Database: config.Database, Collection: config.CollectionName, WithoutChangeStream: config.WithoutChangeStream,
-		EmbedJSON: config.EmbedJSON, MaxPayload: config.MaxPayload,
+		EmbedJSON: config.EmbedJSON, MaxPayload: config.MaxPayload, Cluster: config.ofCluster, Logger: logger,
 	})
 	s.Engine = engine.New(s.driver, engine.Config{
 		Name: config.Name, Retain: config.Retain, RetainJoins: config.RetainJoins, RetainAudit: config.RetainAudit,
@@ -88,6 +90,10 @@ func (s *Store) Client() *mongodriver.Client { return s.client }
 // Database returns the database of the store's collections. The handle writes with write concern
 // majority, and reads from the primary.
 func (s *Store) Database() *mongodriver.Database { return s.driver.Database() }
+
+// FailingCalls reports the change stream while it cannot be opened, also where the server does not allow it.
+// See storekit.FailingCaller.
+func (s *Store) FailingCalls() []outmill.FailingCall { return s.driver.FailingCalls() }
 
 // Close stops the store's background work, and disconnects the client if the store made it. Close
 // may be called more than once. Afterwards all other methods return outmill.ErrClosed.

@@ -19,3 +19,9 @@ func AtOnce(config Config, records int) Config {
 	config.atOnce = storekit.BatchSize(records)
 	return config
 }
+
+// Listens reports whether the store's change stream is open.
+func Listens(s *Store) bool {
+	_, open := s.driver.Heard()
+	return open
+}
