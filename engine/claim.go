@@ -36,7 +36,16 @@ func (e *Engine) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmil
 	return mapped(found, func(r roles.RawRecord) *outmill.Record { return r.Record }), err
 }
 
-// ClaimRaw is Claim for a store that has the role roles.Raw.
+// RawOf returns the raw claims of a store on this engine, for a queue that a caller has: nil unless the queue is that store itself. See
+// roles.Raw.
+func (e *Engine) RawOf(store, queue outmill.Queue) roles.RawClaims {
+	if queue != store {
+		return nil
+	}
+	return e.ClaimRaw
+}
+
+// ClaimRaw is Claim, and leaves the metadata of records as a list. See roles.RawClaims.
 func (e *Engine) ClaimRaw(ctx context.Context, req outmill.ClaimRequest) ([]roles.RawRecord, error) {
 	return e.claimWith(ctx, req, driver.Metadata|driver.Payload|driver.Listed)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/outmill/outmill/engine"
 	"github.com/outmill/outmill/postgres/internal/conns"
 	"github.com/outmill/outmill/postgres/internal/driver"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -71,6 +72,9 @@ func newStore(on *conns.Conns, config Config, logger watermill.LoggerAdapter) (*
 // Pool returns the pool of connections, for the user's own tables. If the store opened the
 // pool, Close closes it. It returns nil for a store of NewFromDB.
 func (s *Store) Pool() *pgxpool.Pool { return s.conns.Pgx() }
+
+// RawClaims returns the raw claims of this store. See roles.Raw.
+func (s *Store) RawClaims(queue outmill.Queue) roles.RawClaims { return s.RawOf(s, queue) }
 
 // Close ends the store's background work, and closes the pool if the store opened it. Calls that
 // still have a connection then get 5 s; after that Close closes their connections, which rolls their

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite/internal/driver"
 	"github.com/outmill/outmill/storekit"
 	"github.com/outmill/outmill/storekit/sqlkit"
@@ -77,6 +78,9 @@ type Handle = sqlkit.Handle
 // An Append in the transaction checks its context at its start and is not interrupted
 // afterwards, because SQLite would roll back the caller's whole transaction.
 func (s *Store) WithTx(ctx context.Context, tx any) context.Context { return s.driver.WithTx(ctx, tx) }
+
+// RawClaims returns the raw claims of this store. See roles.Raw.
+func (s *Store) RawClaims(queue outmill.Queue) roles.RawClaims { return s.RawOf(s, queue) }
 
 // InTx runs fn in a transaction that has the write lock from its beginning. It commits if fn returns nil, and rolls back if fn
 // returns an error or panics (the panic continues), or if ctx has ended. The context that fn gets carries the transaction, so

@@ -43,12 +43,7 @@ func New(db *Database, options Options) *Store {
 }
 
 // RawClaims returns the raw claims of this store. See roles.Raw.
-func (s *Store) RawClaims(queue outmill.Queue) roles.RawClaims {
-	if queue != outmill.Queue(s) {
-		return nil
-	}
-	return s.ClaimRaw
-}
+func (s *Store) RawClaims(queue outmill.Queue) roles.RawClaims { return s.RawOf(s, queue) }
 
 // WithTx returns a context that carries the transaction: methods that work in transactions take part in it. The
 // caller commits or rolls back.
