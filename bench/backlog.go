@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
-
 	"github.com/outmill/outmill/forwarder"
 	"github.com/outmill/outmill/kafka"
 )
@@ -120,7 +118,7 @@ type acks struct {
 	sum int
 }
 
-func (t *timeline) note(acked []*message.Message, at time.Time) {
+func (t *timeline) note(acked []string, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.n += len(acked)

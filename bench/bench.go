@@ -19,9 +19,11 @@ type bench struct {
 	rounds int
 	size   int
 	batch  int
-	short  bool
-	json   bool
-	only   string
+	// forwards is the BatchSize of forwarders; 0 is their default.
+	forwards int
+	short    bool
+	json     bool
+	only     string
 	// handlers is the number of handlers that run at the same time in the scenarios inbox and saga.
 	handlers int
 	// before is another build of this program, for the scenario consumers.
@@ -44,6 +46,9 @@ func (b *bench) flags(flags *flag.FlagSet, s scenario) {
 	if s.name == "tenants" {
 		flags.StringVar(&b.only, "only", "", "the one kind of tenants to measure: sqlite, schemas or databases")
 	}
+	if s.name == "forward" {
+		flags.StringVar(&b.only, "only", "", onlyOurs+": Outmill, and neither peers nor the limit, for a profile")
+	}
 	if s.name == "consumers" {
 		flags.StringVar(&b.only, "only", "", "the one store to measure: mongo")
 		flags.StringVar(&b.before, "before", "", "another build of this program, to measure in the same run")
@@ -56,7 +61,7 @@ func (b *bench) flags(flags *flag.FlagSet, s scenario) {
 	}
 	flags.IntVar(&b.rounds, "rounds", 0, "how often each side runs (default 3, with -short 1)")
 	flags.IntVar(&b.size, "size", 200, "bytes of a payload")
-	flags.IntVar(&b.batch, "batch", 500, "records of one claim")
+	flags.IntVar(&b.batch, "batch", 0, "records of one claim (default 500; forwarders: what they take by default, which grows)")
 	flags.BoolVar(&b.short, "short", false, "little of everything, to see that it works; the numbers mean nothing")
 	flags.BoolVar(&b.json, "json", false, "one object on the last line")
 	flags.StringVar(&b.cpuProfile, "cpuprofile", "",
@@ -88,6 +93,9 @@ func (b *bench) settle(s scenario, flags *flag.FlagSet) error {
 		if b.held = defaultHeld; b.short {
 			b.held = shortHeld
 		}
+	}
+	if b.forwards = b.batch; b.batch == 0 {
+		b.batch = 500
 	}
 	if b.n < 0 || b.rounds < 1 || b.size < 1 || b.batch < 1 || b.held < 0 {
 		return fmt.Errorf("%s: -n, -rounds, -size, -batch and -held want more than 0", s.name)

@@ -55,7 +55,7 @@ func (o *outmillBloat) tidy(ctx context.Context) error {
 
 func (o *outmillBloat) work(ctx context.Context, n int) (finish func() error, err error) {
 	acked := newAckCount(n)
-	fwd, err := forwarder.New(o.store, watch(discard{}, acked.note), forwarder.Config{BatchSize: o.b.batch}, nil)
+	fwd, err := forwarder.New(o.store, watch(discard{}, acked.note), forwarder.Config{BatchSize: o.b.forwards}, nil)
 	if err != nil {
 		return nil, err
 	}

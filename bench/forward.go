@@ -36,7 +36,13 @@ func init() {
 	})
 }
 
+// onlyOurs is the value of -only that leaves out what Outmill is compared with.
+const onlyOurs = "outmill"
+
 func measureForward(ctx context.Context, b *bench) error {
+	if b.only != "" && b.only != onlyOurs {
+		return fmt.Errorf("forward: -only takes %s, not %q", onlyOurs, b.only)
+	}
 	broker, err := b.engines.kafka(ctx)
 	if err != nil {
 		return err
@@ -55,6 +61,9 @@ func measureForward(ctx context.Context, b *bench) error {
 		{field: "watermill_msgs_per_s", title: "Watermill's forwarder", prepare: peer.prepare, run: peer.run},
 		{field: "raw_read_per_s", title: "bare SELECT", prepare: ours.prepare(true), run: ours.read},
 		{field: "raw_produce_per_s", title: "bare producing", run: ours.produce},
+	}
+	if b.only == onlyOurs {
+		return b.compare(ctx, sides[:2]...)
 	}
 	if err := b.compare(ctx, sides...); err != nil {
 		return err
@@ -133,7 +142,7 @@ func (f *forwarding) drain(ctx context.Context, pub storekit.BatchPublisher) (ti
 // drainFrom is the same as drain, and reads the store through a decorator.
 func (f *forwarding) drainFrom(ctx context.Context, queue outmill.Queue, pub storekit.BatchPublisher) (time.Duration, error) {
 	acked := newAckCount(f.b.n)
-	fwd, err := forwarder.New(queue, watch(pub, acked.note), forwarder.Config{BatchSize: f.b.batch}, nil)
+	fwd, err := forwarder.New(queue, watch(pub, acked.note), forwarder.Config{BatchSize: f.b.forwards}, nil)
 	if err != nil {
 		return 0, err
 	}

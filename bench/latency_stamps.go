@@ -6,8 +6,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/ThreeDotsLabs/watermill/message"
 )
 
 // stamps has the times at which each message was committed and first acked, in nanoseconds since
@@ -23,9 +21,9 @@ func newStamps(n int) *stamps {
 
 func (s *stamps) commit(i int) { s.committed[i].Store(int64(time.Since(s.began))) }
 
-func (s *stamps) note(acked []*message.Message, at time.Time) {
-	for _, msg := range acked {
-		if i, ok := numberOf(msg.UUID); ok && i < len(s.acked) {
+func (s *stamps) note(acked []string, at time.Time) {
+	for _, id := range acked {
+		if i, ok := numberOf(id); ok && i < len(s.acked) {
 			s.acked[i].CompareAndSwap(0, int64(at.Sub(s.began)))
 		}
 	}

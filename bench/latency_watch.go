@@ -9,13 +9,14 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
-// noteAcks gets messages that were acked just now. Several goroutines may call it.
-type noteAcks func(acked []*message.Message, at time.Time)
+// noteAcks gets the ids of messages that were acked just now. Several goroutines may call it.
+type noteAcks func(acked []string, at time.Time)
 
-// watched is a publisher that reports acked messages. It still accepts batches.
+// watched is a publisher that reports acked messages. It still accepts batches, and records without messages where the publisher does.
 type watched struct {
 	storekit.BatchPublisher
 	note noteAcks
@@ -28,11 +29,29 @@ func watch(pub storekit.BatchPublisher, note noteAcks) storekit.BatchPublisher {
 func (w *watched) PublishBatch(ctx context.Context, batch []storekit.Outgoing) error {
 	err := w.BatchPublisher.PublishBatch(ctx, batch)
 	at := time.Now()
-	w.note(ackedOf(batch, err), at)
+	w.note(ackedOf(len(batch), func(i int) string { return batch[i].Message.UUID }, err), at)
 	return err
 }
 
-func ackedOf(batch []storekit.Outgoing, err error) []*message.Message {
+// PublishesRaw implements storekit.RawPublisher.
+func (w *watched) PublishesRaw(publisher message.Publisher) func(ctx context.Context, batch []roles.RawRecord) error {
+	raw, can := w.BatchPublisher.(storekit.RawPublisher)
+	if !can || publisher != message.Publisher(w) {
+		return nil
+	}
+	publish := raw.PublishesRaw(w.BatchPublisher)
+	if publish == nil {
+		return nil
+	}
+	return func(ctx context.Context, batch []roles.RawRecord) error {
+		err := publish(ctx, batch)
+		at := time.Now()
+		w.note(ackedOf(len(batch), func(i int) string { return batch[i].MessageID }, err), at)
+		return err
+	}
+}
+
+func ackedOf(n int, idOf func(int) string, err error) []string {
 	var partly *storekit.PublishError
 	if err != nil && !errors.As(err, &partly) {
 		return nil
@@ -43,10 +62,10 @@ func ackedOf(batch []storekit.Outgoing, err error) []*message.Message {
 			failed[f.Index] = true
 		}
 	}
-	acked := make([]*message.Message, 0, len(batch))
-	for i, out := range batch {
+	acked := make([]string, 0, n)
+	for i := range n {
 		if !failed[i] {
-			acked = append(acked, out.Message)
+			acked = append(acked, idOf(i))
 		}
 	}
 	return acked
@@ -61,7 +80,7 @@ type watchedPlain struct {
 func (w *watchedPlain) Publish(topic string, messages ...*message.Message) error {
 	err := w.Publisher.Publish(topic, messages...)
 	if err == nil {
-		w.note(messages, time.Now())
+		w.note(ackedOf(len(messages), func(i int) string { return messages[i].UUID }, nil), time.Now())
 	}
 	return err
 }
@@ -107,7 +126,7 @@ func (c *ackCount) wait(ctx context.Context) error {
 	}
 }
 
-func (c *ackCount) note(acked []*message.Message, _ time.Time) { c.add(len(acked)) }
+func (c *ackCount) note(acked []string, _ time.Time) { c.add(len(acked)) }
 
 func (c *ackCount) add(acked int) {
 	after := c.count.Add(int64(acked))
