@@ -8,10 +8,23 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/roles"
+	"github.com/outmill/outmill/storekit"
 )
 
-// mostTaken is the most rows of one Take.
-const mostTaken = 10_000
+// mostTaken is the most rows of one Take, and mostTakenBytes the most content.
+const (
+	mostTaken      = 10_000
+	mostTakenBytes = 8 << 20
+)
+
+// LargestClaim is up to how many records the claims of a forwarder grow. See storekit.LargestClaimer. A driver that takes rows by their places
+// leases many as cheaply as few. With another one each row is a write, and others wait for the transaction.
+func (e *Engine) LargestClaim() int {
+	if _, takes := e.db.(driver.Taker); takes {
+		return 4000
+	}
+	return storekit.LargestClaim
+}
 
 // take has the driver claim from the only line that is due, if it can, and if nothing of it needs the rules here. taken is false if it has
 // done nothing. again says that another claim may find more.
@@ -27,7 +40,7 @@ func (e *Engine) take(ctx context.Context, req outmill.ClaimRequest, due dueLine
 	}
 	ask := driver.Take{
 		Line: lines[0], Owner: req.Owner, Worker: req.Worker, Lease: req.Lease, Limit: req.Limit, MaxRow: readAlong,
-		MaxBytes: min(readAlong, cmp.Or(req.MaxBytes, e.config.ReadBytes)),
+		MaxBytes: min(mostTakenBytes, cmp.Or(req.MaxBytes, e.config.ReadBytes)),
 		Free:     req.Order == outmill.OrderNone, Alone: req.Order == outmill.OrderTopic,
 		Parks:  req.Order == outmill.OrderKey && req.KeyPolicy == outmill.KeyPark,
 		Pauses: generation, Durable: e.config.DurableSettle,

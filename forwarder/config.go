@@ -1,7 +1,6 @@
 package forwarder
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,8 +18,7 @@ const DefaultGroup = "forwarder"
 
 const (
 	defaultUpkeepInterval = time.Minute
-	// grownBatch is what BatchSize grows to by default.
-	grownBatch = 1000
+	defaultBatch          = 100
 	// maxBatch limits the number of records in one statement of a store.
 	maxBatch = 10_000
 	// maxDuration is small enough that sums of durations do not overflow.
@@ -78,8 +76,8 @@ type Config struct {
 	Classify func(err error) error
 
 	// BatchSize is the largest number of records of one claim and one publish, up to 10,000. By default it
-	// grows with the backlog: it is 100, doubles with each claim that is full up to 1,000, and is 100 again after
-	// one that is not, and while messages take longer than a quarter of Lease from the claim to the stored ack.
+	// grows with the backlog: it is 100, doubles with each claim that is full up to 4,000 on PostgreSQL and 1,000 on other
+	// stores, or to a third of MaxInFlightBytes, and is 100 again after one that is not full, and while messages take longer than a quarter of Lease from the claim to the stored ack.
 	// Records whose lease has ended once, because their process died, come 100 at a time. A larger batch costs less,
 	// and a process that dies publishes as many messages more than once: up to three batches. A BatchSize that
 	// is set does not grow.
@@ -146,13 +144,21 @@ func (c Config) WithDefaults(defaults outmill.WorkerDefaults) Config {
 }
 
 // mostBatch is the largest number of records of one claim and one publish. It grows only if the user has not chosen it.
-func (c Config) mostBatch() int { return cmp.Or(c.BatchSize, grownBatch) }
+func (c Config) mostBatch(queue outmill.Queue) int {
+	if c.BatchSize > 0 {
+		return c.BatchSize
+	}
+	if store, says := outmill.As[storekit.LargestClaimer](queue); says {
+		return min(max(store.LargestClaim(), defaultBatch), maxBatch)
+	}
+	return storekit.LargestClaim
+}
 
 func (c *Config) setDefaults() {
 	c.Topics = withoutJoins(c.Topics)
 	defaultTo(&c.Group, DefaultGroup)
 	c.Worker = worker.Name(c.Worker)
-	defaultTo(&c.BatchSize, 100)
+	defaultTo(&c.BatchSize, defaultBatch)
 	defaultTo(&c.MaxInFlightBytes, 16<<20)
 	defaultTo(&c.Lanes, 64)
 	defaultTo(&c.Lease, 30*time.Second)

@@ -69,7 +69,7 @@ func New(queue outmill.Queue, publisher message.Publisher, cfg Config, logger wa
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	mostBatch := cfg.mostBatch()
+	mostBatch := cfg.mostBatch(queue)
 	cfg.setDefaults()
 	mode := modeOf(publisher)
 	f := &Forwarder{

@@ -8,7 +8,8 @@ import (
 )
 
 // growth is the size of the claims while there is a backlog: a claim that is full doubles the next one, from
-// BatchSize up to MostBatch. It is BatchSize again after a claim that was not full, and while outcomes come late.
+// BatchSize up to MostBatch. It is BatchSize again after a claim that was not full, unless the bytes have ended it, and while outcomes come
+// late.
 //
 // A record that ends its process takes those with it that the process holds. They come again, and if one of them
 // ends the next process too, all are suspects, which are handled one by one. So records whose lease has ended are
@@ -45,10 +46,11 @@ func (w *Worker) maxItems() int {
 func (w *Worker) grow(o order, got catch, err error) {
 	g := &w.growth
 	full := err == nil && got.items == o.request.Limit && !got.tried
+	cut := err == nil && got.bytes > o.request.MaxBytes/2 && !got.tried
 	switch {
-	case !full || g.late:
+	case g.late || !full && !cut:
 		g.size = 0
-	case g.settled && o.request.Limit >= w.batch():
+	case full && g.settled && o.request.Limit >= w.batch():
 		g.size = min(2*o.request.Limit, w.cfg.MostBatch)
 	}
 }

@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -21,6 +22,8 @@ type limits struct {
 	*memstore.Store
 	mu    sync.Mutex
 	asked []int
+	// bytes is MaxBytes of its worker; 0 is that of the rig.
+	bytes int
 }
 
 func (l *limits) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
@@ -33,12 +36,17 @@ func (l *limits) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmil
 // pile returns a store in which n records wait.
 func pile(t *testing.T, n int) *limits {
 	t.Helper()
+	return pileOf(t, n, nil)
+}
+
+func pileOf(t *testing.T, n int, payload []byte) *limits {
+	t.Helper()
 	store := memstore.New(memstore.NewDatabase(), memstore.Options{})
 	require.NoError(t, store.Ensure(t.Context()))
 	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{}))
 	records := make([]*outmill.Record, n)
 	for i := range records {
-		records[i] = &outmill.Record{MessageID: fmt.Sprint(i), Topic: topic, Key: fmt.Sprint(i)}
+		records[i] = &outmill.Record{MessageID: fmt.Sprint(i), Topic: topic, Key: fmt.Sprint(i), Payload: payload}
 	}
 	require.NoError(t, store.Append(t.Context(), records...))
 	return &limits{Store: store}
@@ -49,6 +57,7 @@ func (l *limits) work(t *testing.T, order outmill.Order, n int, handle func(item
 	t.Helper()
 	cfg := config(l)
 	cfg.MaxItems, cfg.MostBatch, cfg.Order, cfg.Pipelined = 30, 80, order, true
+	cfg.MaxBytes = cmp.Or(l.bytes, cfg.MaxBytes)
 	w := worker.New(cfg)
 	w.Start(t.Context())
 	for handled := 0; handled < n; {
@@ -87,6 +96,15 @@ func TestGrowth(t *testing.T) {
 		require.Equal(t, 80, slices.Max(l.asked))
 		require.Equal(t, 10, l.asked[len(l.asked)-1], "the last one was not full")
 		require.Less(t, len(l.asked), 40)
+	})
+
+	each(t, "claims that the bytes end stay as large as they are", func(t *testing.T, order outmill.Order) {
+		l := pileOf(t, 500, make([]byte, 3000))
+		// A claim takes a third of the bytes, some 14 records.
+		l.bytes = 3 * 45_000
+		l.work(t, order, 500, func([]*worker.Item) { time.Sleep(20 * time.Millisecond) })
+		grown := l.asked[slices.Index(l.asked, 20) : len(l.asked)-5]
+		require.NotContains(t, grown, 10, "%v", l.asked)
 	})
 
 	each(t, "claims do not grow while outcomes are stored late", func(t *testing.T, order outmill.Order) {

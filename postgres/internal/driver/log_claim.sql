@@ -4,7 +4,7 @@
 -- there is none. It is NULL if another claim must decide: the schema or the stamp of the history is another one, a pause has changed, the line has notes, or
 -- records that are ready, held or due, or rows that wait to be adopted, the chain has rows that were left, late or skipped, or a batch whose lease
 -- has ended, with keyed one of the keys waits for a retry, is leased or in another owner's batch (with alone: any), or, with parks, parked, or a row is
--- larger than largest, or all than most. low is the first batch in work.
+-- larger than largest, or the first one than most. The rows end before one with which all are larger than most. low is the first batch in work.
 CREATE FUNCTION {p:log_next}(of_topic text, of_chain bigint, begin_pos bigint, begin_seen pg_snapshot, of_version integer, of_stamp bigint, of_pauses bigint, of_group text,
     of_owner text, want bigint, most bigint, largest bigint, parks boolean, alone boolean, keyed boolean, OUT cur {p:log_cursor}, OUT low bigint, OUT upto bigint,
     OUT given bigint, OUT seen pg_snapshot) LANGUAGE plpgsql STABLE AS $outmill$
@@ -63,8 +63,19 @@ BEGIN
     seen := pg_current_snapshot();
     SELECT count(*), max(p.pos), coalesce(sum(p.size), 0), max(p.size) INTO many, upto, bytes, largest_row
         FROM (SELECT l.pos, {p:log_size}(l) AS size FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos ORDER BY l.pos LIMIT want) AS p;
-    IF largest_row > largest OR bytes > most
-        OR keyed AND others AND EXISTS (SELECT 1 FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos AND l.pos <= upto AND (l.key IN (
+    IF largest_row > largest THEN
+        RETURN;
+    END IF;
+    IF bytes > most THEN
+        SELECT count(*), max(s.pos) INTO many, upto FROM (
+            SELECT p.pos, sum(p.size) OVER (ORDER BY p.pos ROWS UNBOUNDED PRECEDING) AS total
+            FROM (SELECT l.pos, {p:log_size}(l) AS size FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos ORDER BY l.pos LIMIT want) AS p) AS s
+        WHERE s.total <= most;
+        IF many = 0 THEN
+            RETURN;
+        END IF;
+    END IF;
+    IF keyed AND others AND EXISTS (SELECT 1 FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos AND l.pos <= upto AND (l.key IN (
             SELECT k.key FROM {p:log_in_work}(of_topic, of_chain) AS b CROSS JOIN LATERAL {p:log_keys_of}(b) AS k (key) WHERE b.owner <> of_owner)) IS TRUE)
         OR cardinality(busy) > 0 AND EXISTS (SELECT 1 FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos AND l.pos <= upto
             AND (l.key IN (SELECT u.key FROM unnest(busy) AS u (key))) IS TRUE)

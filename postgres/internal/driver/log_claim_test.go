@@ -236,8 +236,13 @@ var takingCases = map[string]struct {
 		w.append("a", func(r *outmill.Record) { r.Payload = make([]byte, 1<<20) })
 		w.append("b")
 	}, nil, []string{"a", "b"}, false},
-	"the rows are larger than the claim may take": {func(w *takingWorld) { w.append("a"); w.append("b") },
-		func(r *outmill.ClaimRequest) { r.MaxBytes = 100 }, []string{"a"}, false},
+	"the rows are larger than the claim may take": {func(w *takingWorld) {
+		for _, key := range []string{"a", "b", "c", "d"} {
+			w.append(key, func(r *outmill.Record) { r.Payload = make([]byte, 1000) })
+		}
+	}, func(r *outmill.ClaimRequest) { r.MaxBytes = 3500 }, []string{"a", "b", "c"}, true},
+	"the first row is larger than the claim may take": {func(w *takingWorld) { w.append("a"); w.append("b") },
+		func(r *outmill.ClaimRequest) { r.MaxBytes = 1 }, []string{"a"}, false},
 	"a row is larger than the publisher takes": {func(w *takingWorld) {
 		w.append("a", func(r *outmill.Record) { r.Payload = make([]byte, 20_000) })
 		w.append("b")

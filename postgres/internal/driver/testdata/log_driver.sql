@@ -3,7 +3,9 @@ SELECT /* outmill log_ack */ "outmill"."log_settle"($1::text, $2::bigint, $3::bi
 	"outmill"."log_open_notes"($1::text, $2::bigint, $3::bigint, $4::bigint, $5::text::bit varying, $6::text);
 
 -- log_after
-SELECT /* outmill log_after */ l.topic, l.pos, l.id FROM "outmill"."log" AS l WHERE l.id >= $1::text::uuid ORDER BY l.id LIMIT $2::bigint;
+SELECT /* outmill log_after */ l.topic, l.pos, l.id, (($3::text = '' OR l.key = $3::text) AND ($4::text = '' OR l.tenant_id = $4::text)
+	AND ($5::text = '' OR coalesce(l.message_id, l.id::text) = $5::text) AND ($6::text = '' OR l.correlation_id = $6::text)) IS TRUE
+FROM "outmill"."log" AS l WHERE l.id >= $1::text::uuid ORDER BY l.id LIMIT $2::bigint;
 
 -- log_all_ended
 WITH /* outmill log_all_ended */ RECURSIVE c AS (
