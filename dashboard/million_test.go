@@ -90,7 +90,7 @@ func visit(t *testing.T, store outmill.Store, clock func() time.Duration, limit 
 			began := clock()
 			got := serveLocal(t, board, http.MethodGet, path)
 			best, body = min(best, clock()-began), got.Body.Len()
-			require.Equal(t, http.StatusOK, got.Code, path)
+			require.Equal(t, http.StatusOK, got.Code, "%s: %s", path, got.Body)
 		}
 		t.Logf("%-26s %8.1f ms %6d bytes", name, float64(best.Microseconds())/1000, body)
 		require.Less(t, best, limit, path)

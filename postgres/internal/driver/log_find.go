@@ -208,49 +208,61 @@ func (t *tx) moveRow(r driver.Row) {
 	delete(t.log.refs, r.ID)
 }
 
-// afterInLog returns rows of the log behind an id, by id. It looks at the log until it has found enough: what is settled stays there
-// until its segment goes.
-func (t *tx) afterInLog(ctx context.Context, id outmill.WorkItemID, limit int) ([]driver.Row, error) {
+// afterInLog returns rows of the log behind an id that are like the given one, and an id for each of the others, behind those of its copies. It looks
+// at the log until it has found enough: what is settled stays there until its segment goes.
+func (t *tx) afterInLog(ctx context.Context, id outmill.WorkItemID, limit int, like driver.Like) (found []driver.Row, others []outmill.WorkItemID, err error) {
 	h, err := t.history(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	low, _ := idsBehind(id)
-	var found []driver.Row
 	for look := max(limit, leastLooked); ; look = min(4*look, mostLooked) {
 		var all logPlacesOf
 		last, n := low, 0
-		t.add("log_after", []any{low.String(), look}, func(scan scan) error {
+		t.add("log_after", []any{low.String(), look, like.Key, like.Tenant, like.MessageID, like.CorrelationID}, func(scan scan) error {
 			var topic string
 			var pos int64
-			if err := scan(&topic, &pos, (*[16]byte)(&last)); err != nil {
+			var alike bool
+			if err := scan(&topic, &pos, (*[16]byte)(&last), &alike); err != nil {
 				return err
 			}
 			n++
 			line := driver.LineOf("", topic)
+			if !alike || like.First > driver.Leased || like.Topic != "" && like.Topic != line.Topic {
+				_, end := idsBehind(last)
+				others = append(others, end)
+				return nil
+			}
 			for _, chain := range h.chains(line.Topic).known {
 				all.add(h.line(line, chain), pos)
 			}
 			return nil
 		})
 		if err := t.flush(ctx); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		end, _ := idsBehind(last)
+		whole := n < look
+		// More rows may begin as the last id.
+		end, behindEnd := idsBehind(last)
+		if !whole && end == low && look == mostLooked {
+			end = behindEnd
+		}
+		behind := func(other outmill.WorkItemID) bool {
+			return bytes.Compare(other[:], id[:]) > 0 && (whole || bytes.Compare(other[:], end[:]) < 0)
+		}
+		others = slices.DeleteFunc(others, func(other outmill.WorkItemID) bool { return !behind(other) })
 		for _, l := range all {
 			t.addPlaces(h, l.line, l.places, func(r driver.Row) {
-				// Of the last id there may be more copies.
-				if bytes.Compare(r.ID[:], id[:]) > 0 && (n < look || bytes.Compare(r.ID[:], end[:]) < 0) {
+				if behind(r.ID) {
 					found = append(found, r)
 				}
 			})
 		}
 		if err := t.flush(ctx); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		if n < look || len(found) >= limit {
-			slices.SortFunc(found, func(a, b driver.Row) int { return bytes.Compare(a.ID[:], b.ID[:]) })
-			return found[:min(len(found), limit)], nil
+		if whole || len(found)+len(others) >= limit {
+			return found, others, nil
 		}
 		low = end
 	}

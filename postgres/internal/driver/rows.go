@@ -127,24 +127,22 @@ func (t *tx) Lock(ctx context.Context, id outmill.WorkItemID) (r driver.Row, fou
 	}
 }
 
-// After returns all rows behind an id.
-func (t *tx) After(ctx context.Context, id outmill.WorkItemID, limit int, _ driver.Like) ([]outmill.WorkItemID, []driver.Row, error) {
-	logged, err := t.afterInLog(ctx, id, limit)
+// After returns the rows behind an id: of the log those that are like the given one, and all records.
+func (t *tx) After(ctx context.Context, id outmill.WorkItemID, limit int, like driver.Like) ([]outmill.WorkItemID, []driver.Row, error) {
+	logged, others, err := t.afterInLog(ctx, id, limit, like)
 	if err != nil {
 		return nil, nil, err
 	}
 	rows, err := t.listRows(ctx, "after", []any{id.String(), limit}, true)
-	if len(logged) == 0 {
+	if err != nil || len(logged)+len(others) == 0 {
 		return driver.Looked(rows, err)
 	}
 	found := byIDs(rows)
-	for _, r := range logged {
-		if !found[r.ID] {
-			rows = append(rows, r)
-		}
-	}
-	slices.SortFunc(rows, func(a, b driver.Row) int { return bytes.Compare(a.ID[:], b.ID[:]) })
-	return driver.Looked(rows[:min(len(rows), limit)], err)
+	rows = append(rows, slices.DeleteFunc(logged, func(r driver.Row) bool { return found[r.ID] })...)
+	ids, _, _ := driver.Looked(rows, nil)
+	ids = once(append(ids, others...))
+	slices.SortFunc(ids, func(a, b outmill.WorkItemID) int { return bytes.Compare(a[:], b[:]) })
+	return ids[:min(len(ids), limit)], rows, nil
 }
 
 // fromOf is Search.From; 0 is before every row.

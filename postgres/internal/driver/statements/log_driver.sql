@@ -96,8 +96,10 @@ SELECT l.topic, l.pos, l.id, l.event FROM unnest($1::text::uuid[], $2::text::uui
 	CROSS JOIN LATERAL (SELECT g.topic, g.pos, g.id, g.event FROM {p:log} AS g WHERE g.id >= u.low AND g.id <= u.high OFFSET 0) AS l
 
 -- name: log_after
--- Rows from an id on.
-SELECT l.topic, l.pos, l.id FROM {p:log} AS l WHERE l.id >= $1::text::uuid ORDER BY l.id LIMIT $2::bigint
+-- Rows from an id on, and whether they have these texts; '' is any.
+SELECT l.topic, l.pos, l.id, (($3::text = '' OR l.key = $3::text) AND ($4::text = '' OR l.tenant_id = $4::text)
+	AND ($5::text = '' OR coalesce(l.message_id, l.id::text) = $5::text) AND ($6::text = '' OR l.correlation_id = $6::text)) IS TRUE
+FROM {p:log} AS l WHERE l.id >= $1::text::uuid ORDER BY l.id LIMIT $2::bigint
 
 -- name: log_places
 -- Which of the places $5 the chain has not read, or has in a batch.
