@@ -53,3 +53,34 @@ func (r RawRecord) MapOf() map[string]string {
 	}
 	return metadata
 }
+
+// Whole returns the record with its metadata as a map. It sets that of the record itself.
+func (r RawRecord) Whole() *outmill.Record {
+	if len(r.Entries) > 0 {
+		r.Metadata = r.MapOf()
+	}
+	return r.Record
+}
+
+// RawClaimsOf returns the raw claims of a queue, and those that Claim makes of it if it has none. It asks the queue itself, and none that
+// it wraps.
+func RawClaimsOf(queue outmill.Queue) RawClaims {
+	if raw, is := queue.(Raw); is {
+		if claims := raw.RawClaims(queue); claims != nil {
+			return claims
+		}
+	}
+	return ClaimsOf(queue)
+}
+
+// ClaimsOf returns the claims of a queue in the form of raw ones.
+func ClaimsOf(queue outmill.Queue) RawClaims {
+	return func(ctx context.Context, req outmill.ClaimRequest) ([]RawRecord, error) {
+		found, err := queue.Claim(ctx, req)
+		records := make([]RawRecord, len(found))
+		for i, r := range found {
+			records[i].Record = r
+		}
+		return records, err
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 )
 
 // askAll asks the members of a wave, and returns an answer of each. That of a member that is late is empty:
@@ -35,7 +36,7 @@ func (c *catch) begin(l *look, share outmill.ClaimRequest, place int, told chan<
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.ctx))
 	q := &question{look: l, began: time.Now(), place: place, told: told, ended: make(chan struct{}), bound: func() bool { return true }}
-	q.catch = &catch{set: s, ctx: ctx, req: share, reader: r, taken: c.taken}
+	q.catch = &catch{set: s, ctx: ctx, req: share, raw: c.raw, reader: r, taken: c.taken}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	r.mu.Lock()
@@ -146,7 +147,7 @@ func (q *question) ask() answer {
 		}
 		req := req
 		req.Owner = m.asks(q, req.Owner)
-		records, err := m.store.Claim(ctx, req)
+		records, err := m.claims(c.raw)(ctx, req)
 		if !answered.give(records) {
 			c.giveBackUnseen(ctx, m, records)
 		}
@@ -182,7 +183,7 @@ func (c *catch) full(l *look) {
 	}
 }
 
-func leasesOf(records []*outmill.Record) []outmill.Lease {
+func leasesOf(records []roles.RawRecord) []outmill.Lease {
 	leases := make([]outmill.Lease, len(records))
 	for i, r := range records {
 		leases[i] = r.Lease()
@@ -192,7 +193,7 @@ func leasesOf(records []*outmill.Record) []outmill.Lease {
 
 // ageOf is how long the oldest of the records that were never claimed before had been due, by the
 // clock of their database: the lease began with the claim.
-func ageOf(records []*outmill.Record, lease time.Duration) (age time.Duration) {
+func ageOf(records []roles.RawRecord, lease time.Duration) (age time.Duration) {
 	for _, r := range records {
 		if r.Claims == 1 {
 			age = max(age, r.LeaseUntil.Add(-lease).Sub(r.DueAt))
@@ -204,11 +205,11 @@ func ageOf(records []*outmill.Record, lease time.Duration) (age time.Duration) {
 // handover passes the records of a claim to its question, unless the question has given up.
 type handover struct {
 	mu      sync.Mutex
-	records []*outmill.Record
+	records []roles.RawRecord
 	over    bool
 }
 
-func (h *handover) give(records []*outmill.Record) bool {
+func (h *handover) give(records []roles.RawRecord) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.over {
@@ -218,7 +219,7 @@ func (h *handover) give(records []*outmill.Record) bool {
 	return true
 }
 
-func (h *handover) take() []*outmill.Record {
+func (h *handover) take() []roles.RawRecord {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.over = true
@@ -227,7 +228,7 @@ func (h *handover) take() []*outmill.Record {
 
 // giveBackUnseen releases what a claim has leased after its time was over, so that the records need not wait
 // for the end of their leases. The claim is still a call of the member, which Set.call would refuse now.
-func (c *catch) giveBackUnseen(ctx context.Context, m *member, records []*outmill.Record) {
+func (c *catch) giveBackUnseen(ctx context.Context, m *member, records []roles.RawRecord) {
 	if len(records) == 0 {
 		return
 	}

@@ -261,6 +261,7 @@ var asksNothing = map[string]string{
 	"LastPauses":      "reads memory",
 	"MayBeCommitted":  "judges an error",
 	"Name":            "reads memory",
+	"RawClaims":       "returns a function, whose calls are those of Claim",
 	"Outbox":          "returns the store itself, whose calls are the user's",
 	"OutboxOf":        "returns the store itself, whose calls are the user's",
 	"Refresh":         "asks the discovery; a store is opened within a minute, or as long as a long call",

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -20,6 +21,29 @@ const leastBytes = 64 << 10
 // could be asked. It does not wait for a member that is late, but hands out what that has answered to an
 // earlier claim of the same owner: see storekit.ClaimNotes.
 func (s *Set) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
+	found, err := s.claim(ctx, req, false)
+	if found == nil {
+		return nil, err
+	}
+	records := make([]*outmill.Record, len(found))
+	for i, r := range found {
+		records[i] = r.Whole()
+	}
+	return records, err
+}
+
+// RawClaims returns the raw claims of this set. See roles.Raw. Those of members that have none are claims whose records have their metadata.
+func (s *Set) RawClaims(queue outmill.Queue) roles.RawClaims {
+	if queue != outmill.Queue(s) {
+		return nil
+	}
+	return func(ctx context.Context, req outmill.ClaimRequest) ([]roles.RawRecord, error) {
+		return s.claim(ctx, req, true)
+	}
+}
+
+// claim is Claim, raw or not. An answer that comes late may be in the other form.
+func (s *Set) claim(ctx context.Context, req outmill.ClaimRequest, raw bool) ([]roles.RawRecord, error) {
 	if err := storekit.CheckClaim(req); err != nil {
 		return nil, failed("claim", err)
 	}
@@ -27,7 +51,7 @@ func (s *Set) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.R
 		return nil, failed("claim", err)
 	}
 	req.Group = storekit.GroupOf(req.Group)
-	c := &catch{set: s, ctx: ctx, req: req, reader: s.readerOf(req), asked: map[*look]bool{}, errs: map[string]error{}, began: time.Now()}
+	c := &catch{set: s, ctx: ctx, req: req, raw: raw, reader: s.readerOf(req), asked: map[*look]bool{}, errs: map[string]error{}, began: time.Now()}
 	c.reader.roomAgain(req)
 	if !c.takeLate() {
 		c.askMembers()
@@ -54,9 +78,11 @@ func (c *catch) askMembers() {
 
 // catch is the work of one claim. One goroutine uses it.
 type catch struct {
-	set    *Set
-	ctx    context.Context
-	req    outmill.ClaimRequest
+	set *Set
+	ctx context.Context
+	req outmill.ClaimRequest
+	// raw: it asks members for records whose metadata is a list.
+	raw    bool
 	reader *reader
 	began  time.Time
 
@@ -65,7 +91,7 @@ type catch struct {
 	errs  map[string]error
 	// refused is what is wrong with the strategy.
 	refused error
-	taken   []*outmill.Record
+	taken   []roles.RawRecord
 	bytes   int
 }
 
@@ -73,7 +99,7 @@ type catch struct {
 type answer struct {
 	look    *look
 	share   outmill.ClaimRequest
-	records []*outmill.Record
+	records []roles.RawRecord
 	err     error
 }
 
@@ -310,7 +336,7 @@ func (c *catch) merge(answers []answer) (over bool) {
 	return over
 }
 
-func suspect(records []*outmill.Record) bool { return len(records) > 0 && records[0].Suspect() }
+func suspect(records []roles.RawRecord) bool { return len(records) > 0 && records[0].Suspect() }
 
 // take takes an answer, or gives it back because it is too large.
 func (c *catch) take(a answer) bool {
@@ -322,7 +348,9 @@ func (c *catch) take(a answer) bool {
 		c.giveBackForNow(a)
 		return false
 	}
-	a.look.member.own(a.records...)
+	for _, r := range a.records {
+		a.look.member.own(r.Record)
+	}
 	c.taken = append(c.taken, a.records...)
 	c.bytes += size
 	return true

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -271,7 +272,7 @@ func (c *catch) noteUnanswered() {
 }
 
 // fitting returns how many of the first records the limits of the claim allow for. A suspect is alone.
-func (c *catch) fitting(records []*outmill.Record) (n int) {
+func (c *catch) fitting(records []roles.RawRecord) (n int) {
 	size := c.bytes
 	for _, r := range records {
 		first := len(c.taken)+n == 0
@@ -297,7 +298,7 @@ func (r *reader) lateAnswers() []*question {
 }
 
 // takes takes what the claim has room for of an answer, unless another claim has it, or it is given back.
-func (r *reader) takes(q *question, c *catch) []*outmill.Record {
+func (r *reader) takes(q *question, c *catch) []roles.RawRecord {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.late[q.look] != q || !q.kept {

@@ -362,6 +362,14 @@ func (m *member) named(leases []outmill.Lease) []outmill.Lease {
 	return list
 }
 
+// claims are the claims of the store.
+func (m *member) claims(raw bool) roles.RawClaims {
+	if raw {
+		return roles.RawClaimsOf(m.store)
+	}
+	return roles.ClaimsOf(m.store)
+}
+
 // own gives the records the name of the member.
 func (m *member) own(records ...*outmill.Record) {
 	for _, r := range records {

@@ -1,28 +1,16 @@
 package worker
 
 import (
-	"context"
-
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/roles"
 )
 
-// claimsOf returns the raw claims of the store if the worker's user wants them, and the store has them. Otherwise it returns
-// the others, in the form of raw ones. It asks the queue itself, and none that the queue wraps.
+// claimsOf returns the raw claims of the store if the worker's user wants them, and the store has them.
 func claimsOf(cfg Config) roles.RawClaims {
-	if raw, ok := cfg.Queue.(roles.Raw); ok && cfg.Raw {
-		if claims := raw.RawClaims(cfg.Queue); claims != nil {
-			return claims
-		}
+	if cfg.Raw {
+		return roles.RawClaimsOf(cfg.Queue)
 	}
-	return func(ctx context.Context, req outmill.ClaimRequest) ([]roles.RawRecord, error) {
-		found, err := cfg.Queue.Claim(ctx, req)
-		records := make([]roles.RawRecord, len(found))
-		for i, r := range found {
-			records[i].Record = r
-		}
-		return records, err
-	}
+	return roles.ClaimsOf(cfg.Queue)
 }
 
 // Raw returns the record as the store has claimed it. Nobody may change it.
