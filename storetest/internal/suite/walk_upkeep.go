@@ -97,7 +97,7 @@ func (w *Walk) maintain(*rapid.T) {
 }
 
 func (w *Walk) deleteOld(t *rapid.T) {
-	n, err := w.Store.DeleteProcessed(w.Ctx(), 100)
+	n, err := w.Store.DeleteProcessed(w.Ctx(), 1000)
 	w.NoError(err, "DeleteProcessed")
 	old := func(it *Item) bool {
 		return it.Status == outmill.StatusProcessed && it.processed+w.Queue.Retain <= w.Queue.Now
