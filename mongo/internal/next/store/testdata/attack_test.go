@@ -517,22 +517,5 @@ func (s stand) watchedBefore(t *testing.T, command string, config mongo.Config, 
 // rounds returns how many commands a call sends.
 func rounds(t *testing.T, kept *recorder, call func() error) int {
 	t.Helper()
-	before := kept.n.Load()
-	require.NoError(t, call())
-	return int(kept.n.Load() - before)
-}
-
-// recorder counts the commands of a store.
-type recorder struct{ n atomic.Int64 }
-
-// recorded is a store on the stand's collections whose commands are counted.
-func (s stand) recorded(t *testing.T, config mongo.Config) (*mongo.Store, *recorder) {
-	t.Helper()
-	r := &recorder{}
-	config.WithoutChangeStream = true
-	return s.watched(t, config, func(e *event.CommandStartedEvent) {
-		if e.CommandName != "endSessions" {
-			r.n.Add(1)
-		}
-	}), r
+	return kept.while("counted", func() { require.NoError(t, call()) })
 }
