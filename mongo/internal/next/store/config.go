@@ -48,7 +48,7 @@ type Config struct {
 	// below Debug are trace.
 	AppendLogLevel slog.Leveler
 	// Retain is how long a processed record is kept. 0 deletes it on ack. A changed setting
-	// applies to later acks, and needs no Ensure.
+	// needs no Ensure.
 	Retain time.Duration
 	// RetainJoins is how long a join is kept after it has ended. Default 24 h.
 	RetainJoins time.Duration
