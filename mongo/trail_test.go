@@ -110,10 +110,14 @@ func TestStore_Trail(t *testing.T) {
 		require.NoError(t, s.Append(t.Context(), keyed("key", "one")...))
 		gone := bson.D{{Key: "_id", Value: bson.D{{Key: "grp", Value: readers}, {Key: "topic", Value: "orders"}}},
 			{Key: "token", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: make([]byte, 16)}},
-			{Key: "until", Value: time.Now().Add(shortTurn)}}
-		_, err := s.db.Collection("outmill_locks").InsertOne(t.Context(), gone)
+			{Key: "until", Value: time.Now().Add(time.Hour)}}
+		locks := s.db.Collection("outmill_locks")
+		_, err := locks.InsertOne(t.Context(), gone)
 		require.NoError(t, err)
 		require.Empty(t, claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey)))
+		ends := bson.D{{Key: "$set", Value: bson.D{{Key: "until", Value: time.Now().Add(shortTurn)}}}}
+		_, err = locks.UpdateOne(t.Context(), bson.D{}, ends)
+		require.NoError(t, err)
 		require.True(t, eventually(t.Context(), patience, func() bool {
 			return len(claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderKey))) == 1
 		}))
