@@ -17,8 +17,8 @@ const (
 	mostTakenBytes = 8 << 20
 )
 
-// LargestClaim is up to how many records the claims of a forwarder grow. See storekit.LargestClaimer. A driver that takes rows by their places
-// leases many as cheaply as few. With another one each row is a write, and others wait for the transaction.
+// LargestClaim is up to how many records the claims of a forwarder grow. See storekit.LargestClaimer. A driver that takes rows by their
+// places leases many as cheaply as few. With another one each row is a write, and others wait for the transaction.
 func (e *Engine) LargestClaim() int {
 	if _, takes := e.db.(driver.Taker); takes {
 		return 4000

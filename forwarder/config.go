@@ -77,7 +77,8 @@ type Config struct {
 
 	// BatchSize is the largest number of records of one claim and one publish, up to 10,000. By default it
 	// grows with the backlog: it is 100, doubles with each claim that is full up to 4,000 on PostgreSQL and 1,000 on other
-	// stores, or to a third of MaxInFlightBytes, and is 100 again after one that is not full, and while messages take longer than a quarter of Lease from the claim to the stored ack.
+	// stores, or to a third of MaxInFlightBytes, and is 100 again after one that is not full, and while messages take
+	// longer than a quarter of Lease from the claim to the stored ack.
 	// Records whose lease has ended once, because their process died, come 100 at a time. A larger batch costs less,
 	// and a process that dies publishes as many messages more than once: up to three batches. A BatchSize that
 	// is set does not grow.

@@ -39,12 +39,6 @@ func unset(fields ...string) bson.D { return bson.D{{Key: "$unset", Value: field
 // literal makes the server read a user's text as text, not as an expression.
 func literal(text string) bson.D { return bson.D{{Key: "$literal", Value: text}} }
 
-// literally is literal for the values of a document.
-func literally(document bson.D) bson.D { return bson.D{{Key: "$literal", Value: document}} }
-
-// merged is a document of the fields of all, in their order.
-func merged(documents ...bson.D) bson.D { return bson.D{{Key: "$mergeObjects", Value: documents}} }
-
 // inTime is an expression for the server's current time plus d.
 func inTime(d time.Duration) bson.D {
 	return bson.D{{Key: "$dateAdd", Value: bson.D{

@@ -18,7 +18,8 @@ type sagaKeeper = *sagas.Sagas
 
 func (s *Store) newSagas() sagaKeeper {
 	return sagas.New(sagas.Config{
-		DB: s.db, Collection: s.config.SagaCollection, MaxPayload: s.config.MaxPayload, How: indexes.How{Standalone: s.config.WithoutTransactions},
+		DB: s.db, Collection: s.config.SagaCollection, MaxPayload: s.config.MaxPayload,
+		How: indexes.How{Standalone: s.config.WithoutTransactions},
 		IsOwn: func(name string) bool {
 			return slices.ContainsFunc(collectionNames, func(of string) bool { return s.config.CollectionName(of) == name })
 		},

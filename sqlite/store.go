@@ -43,8 +43,7 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 
 // newStore returns a store whose driver has those settings of its own that a Config does not have.
 func newStore(db *sql.DB, config Config, logger watermill.LoggerAdapter, own driver.Config) *Store {
-	own.Name, own.Prefix, own.BusyTimeout = config.Name, config.TablePrefix, config.BusyTimeout
-	own.TxFromContext = config.TxFromContext
+	own.Name, own.Prefix, own.BusyTimeout, own.TxFromContext = config.Name, config.TablePrefix, config.BusyTimeout, config.TxFromContext
 	s := &Store{driver: driver.New(db, own), log: storekit.NewLog(logger, config.Name, config.AppendLogLevel)}
 	s.Engine = engine.New(s.driver, engine.Config{
 		Name: config.Name, Retain: config.Retain, RetainJoins: config.RetainJoins, RetainAudit: config.RetainAudit,

@@ -32,7 +32,8 @@ func (s *Set) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.R
 	return records, err
 }
 
-// RawClaims returns the raw claims of this set. See roles.Raw. Those of members that have none are claims whose records have their metadata.
+// RawClaims returns the raw claims of this set. See roles.Raw. Those of members that have none are claims whose records have
+// their metadata.
 func (s *Set) RawClaims(queue outmill.Queue) roles.RawClaims {
 	if queue != outmill.Queue(s) {
 		return nil
@@ -51,7 +52,10 @@ func (s *Set) claim(ctx context.Context, req outmill.ClaimRequest, raw bool) ([]
 		return nil, failed("claim", err)
 	}
 	req.Group = storekit.GroupOf(req.Group)
-	c := &catch{set: s, ctx: ctx, req: req, raw: raw, reader: s.readerOf(req), asked: map[*look]bool{}, errs: map[string]error{}, began: time.Now()}
+	c := &catch{
+		set: s, ctx: ctx, req: req, raw: raw, reader: s.readerOf(req),
+		asked: map[*look]bool{}, errs: map[string]error{}, began: time.Now(),
+	}
 	c.reader.roomAgain(req)
 	if !c.takeLate() {
 		c.askMembers()

@@ -55,7 +55,8 @@ func TestInsert_WhoseAnswersAreLost(t *testing.T) {
 	db := mongotest.Database(t)
 	m := &mute{}
 	client := dial(t, options.Client().ApplyURI(mongotest.Server(t)).SetDialer(m))
-	store := engine.New(next.New(client, next.Config{Name: "muted", Database: db.Name(), WithoutChangeStream: true}), engine.Config{Name: "muted"})
+	config := next.Config{Name: "muted", Database: db.Name(), WithoutChangeStream: true}
+	store := engine.New(next.New(client, config), engine.Config{Name: "muted"})
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	require.NoError(t, store.Ensure(t.Context()))
 	stored := func() (n int64) {

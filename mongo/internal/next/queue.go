@@ -155,8 +155,8 @@ func (t *tx) lose(err error) {
 	}
 }
 
-// hold writes the rows and notes that the tries before have lost, with the transaction's first writes. The longer a transaction reads before
-// it writes, the likelier is it that shorter ones have written in between; behind this they lose instead, or wait.
+// hold writes the rows and notes that the tries before have lost, with the transaction's first writes. The longer a transaction reads
+// before it writes, the likelier is it that shorter ones have written in between; behind this they lose instead, or wait.
 func (t *tx) hold(ctx context.Context) error {
 	if t.held || t.losses < holdFrom || len(t.rows)+len(t.notes) == 0 {
 		return nil

@@ -56,7 +56,9 @@ func CheckVersion(ctx context.Context, db *mongo.Database) error {
 // CheckQueries tries the kinds of queries that claims use.
 func CheckQueries(ctx context.Context, meta *mongo.Collection) error {
 	none, id := bson.D{{Key: "_id", Value: "none"}}, bson.E{Key: "_id", Value: "none"}
-	later := bson.D{{Key: "$dateAdd", Value: bson.D{{Key: "startDate", Value: "$$NOW"}, {Key: "unit", Value: "millisecond"}, {Key: "amount", Value: 1}}}}
+	later := bson.D{{Key: "$dateAdd", Value: bson.D{
+		{Key: "startDate", Value: "$$NOW"}, {Key: "unit", Value: "millisecond"}, {Key: "amount", Value: 1},
+	}}}
 	cursor, err := meta.Aggregate(ctx, mongo.Pipeline{
 		{{Key: "$match", Value: bson.D{id, {Key: "$expr", Value: bson.D{{Key: "$gt", Value: bson.A{later, "$seen_at"}}}}}}},
 		{{Key: "$unset", Value: "x"}},
@@ -74,7 +76,9 @@ func CheckQueries(ctx context.Context, meta *mongo.Collection) error {
 	if err = Lacking("aggregation with $expr, $dateAdd, $$NOW, $unionWith and $lookup", err); err != nil {
 		return err
 	}
-	_, err = meta.UpdateMany(ctx, none, mongo.Pipeline{{{Key: "$set", Value: bson.D{{Key: "x", Value: "$$NOW"}}}}, {{Key: "$unset", Value: "y"}}})
+	_, err = meta.UpdateMany(ctx, none, mongo.Pipeline{
+		{{Key: "$set", Value: bson.D{{Key: "x", Value: "$$NOW"}}}}, {{Key: "$unset", Value: "y"}},
+	})
 	return Lacking("updates by an aggregation pipeline", err)
 }
 

@@ -208,64 +208,81 @@ func (t *tx) moveRow(r driver.Row) {
 	delete(t.log.refs, r.ID)
 }
 
-// afterInLog returns rows of the log behind an id that are like the given one, and an id for each of the others, behind those of its copies. It looks
-// at the log until it has found enough: what is settled stays there until its segment goes.
-func (t *tx) afterInLog(ctx context.Context, id outmill.WorkItemID, limit int, like driver.Like) (found []driver.Row, others []outmill.WorkItemID, err error) {
+// logAfter is what the log has behind an id: rows that are like the given one, and an id for each of the others, behind those of its
+// copies.
+type logAfter struct {
+	id     outmill.WorkItemID
+	like   driver.Like
+	found  []driver.Row
+	others []outmill.WorkItemID
+}
+
+// afterInLog looks at the log until it has found enough: what is settled stays there until its segment goes.
+func (t *tx) afterInLog(ctx context.Context, id outmill.WorkItemID, limit int, like driver.Like) (*logAfter, error) {
+	a := &logAfter{id: id, like: like}
 	h, err := t.history(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	low, _ := idsBehind(id)
 	for look := max(limit, leastLooked); ; look = min(4*look, mostLooked) {
-		var all logPlacesOf
-		last, n := low, 0
-		t.add("log_after", []any{low.String(), look, like.Key, like.Tenant, like.MessageID, like.CorrelationID}, func(scan scan) error {
-			var topic string
-			var pos int64
-			var alike bool
-			if err := scan(&topic, &pos, (*[16]byte)(&last), &alike); err != nil {
-				return err
-			}
-			n++
-			line := driver.LineOf("", topic)
-			if !alike || like.First > driver.Leased || like.Topic != "" && like.Topic != line.Topic {
-				_, end := idsBehind(last)
-				others = append(others, end)
-				return nil
-			}
-			for _, chain := range h.chains(line.Topic).known {
-				all.add(h.line(line, chain), pos)
-			}
-			return nil
-		})
-		if err := t.flush(ctx); err != nil {
-			return nil, nil, err
+		end, whole, err := t.lookBehind(ctx, h, a, low, look)
+		if err != nil {
+			return nil, err
 		}
-		whole := n < look
-		// More rows may begin as the last id.
-		end, behindEnd := idsBehind(last)
-		if !whole && end == low && look == mostLooked {
-			end = behindEnd
-		}
-		behind := func(other outmill.WorkItemID) bool {
-			return bytes.Compare(other[:], id[:]) > 0 && (whole || bytes.Compare(other[:], end[:]) < 0)
-		}
-		others = slices.DeleteFunc(others, func(other outmill.WorkItemID) bool { return !behind(other) })
-		for _, l := range all {
-			t.addPlaces(h, l.line, l.places, func(r driver.Row) {
-				if behind(r.ID) {
-					found = append(found, r)
-				}
-			})
-		}
-		if err := t.flush(ctx); err != nil {
-			return nil, nil, err
-		}
-		if whole || len(found)+len(others) >= limit {
-			return found, others, nil
+		if whole || len(a.found)+len(a.others) >= limit {
+			return a, nil
 		}
 		low = end
 	}
+}
+
+// lookBehind adds up to look rows from low on. end is where the next look begins; whole says that there is nothing more.
+func (t *tx) lookBehind(ctx context.Context, h *logHistory, a *logAfter, low outmill.WorkItemID, look int) (
+	end outmill.WorkItemID, whole bool, err error) {
+	var alike logPlacesOf
+	last, n := low, 0
+	args := []any{low.String(), look, a.like.Key, a.like.Tenant, a.like.MessageID, a.like.CorrelationID}
+	t.add("log_after", args, func(scan scan) error {
+		var topic string
+		var pos int64
+		var texts bool
+		if err := scan(&topic, &pos, (*[16]byte)(&last), &texts); err != nil {
+			return err
+		}
+		n++
+		line := driver.LineOf("", topic)
+		if !texts || a.like.First > driver.Leased || a.like.Topic != "" && a.like.Topic != line.Topic {
+			_, behind := idsBehind(last)
+			a.others = append(a.others, behind)
+			return nil
+		}
+		for _, chain := range h.chains(line.Topic).known {
+			alike.add(h.line(line, chain), pos)
+		}
+		return nil
+	})
+	if err := t.flush(ctx); err != nil {
+		return end, false, err
+	}
+	whole = n < look
+	// More rows may begin as the last id.
+	end, behind := idsBehind(last)
+	if !whole && end == low && look == mostLooked {
+		end = behind
+	}
+	in := func(id outmill.WorkItemID) bool {
+		return bytes.Compare(id[:], a.id[:]) > 0 && (whole || bytes.Compare(id[:], end[:]) < 0)
+	}
+	a.others = slices.DeleteFunc(a.others, func(id outmill.WorkItemID) bool { return !in(id) })
+	for _, l := range alike {
+		t.addPlaces(h, l.line, l.places, func(r driver.Row) {
+			if in(r.ID) {
+				a.found = append(a.found, r)
+			}
+		})
+	}
+	return end, whole, t.flush(ctx)
 }
 
 // leastLooked and mostLooked are how many rows of the log a search by id looks at in one round.

@@ -34,7 +34,8 @@ func TestLogFind(t *testing.T) {
 		require.NoError(t, s.Append(t.Context(), &outmill.Record{Topic: "orders", MessageID: "same"}))
 		for _, segment := range []string{"log_0", "log_1", "log_2"} {
 			_, err := s.db.Exec(t.Context(), `INSERT INTO outmill.`+segment+` (created_at, event, id, topic, message_id, payload)
-				SELECT l.created_at, l.event, overlay(l.id::text PLACING lpad(to_hex(n), 12, '0') FROM 25)::uuid, l.topic, CASE WHEN n % 2 = 0 THEN 'even' ELSE 'odd' END, ''
+				SELECT l.created_at, l.event, overlay(l.id::text PLACING lpad(to_hex(n), 12, '0') FROM 25)::uuid, l.topic,
+					CASE WHEN n % 2 = 0 THEN 'even' ELSE 'odd' END, ''
 				FROM outmill.log AS l, generate_series(1, 300) AS n WHERE l.message_id = 'same' AND l.tableoid = $1::regclass`, "outmill."+segment)
 			require.NoError(t, err)
 		}

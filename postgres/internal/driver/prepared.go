@@ -7,8 +7,8 @@ import (
 )
 
 // pgx prepares, or describes, what it does not know on a connection in front of a whole batch, also in front of a savepoint that begins
-// the batch. If that failed, such as for a right that is missing, it would end the caller's transaction. So the first time that a connection
-// gets a statement in such a batch, the savepoint goes alone. That is one round trip more, besides the one that pgx takes then.
+// the batch. If that failed, such as for a right that is missing, it would end the caller's transaction. So the first time that a
+// connection gets a statement in such a batch, the savepoint goes alone. That is one round trip more, besides the one that pgx takes then.
 
 // preparedKey is the key of a connection's data that has the texts of statements that it has run.
 const preparedKey = "outmill prepared"

@@ -129,18 +129,18 @@ func (t *tx) Lock(ctx context.Context, id outmill.WorkItemID) (r driver.Row, fou
 
 // After returns the rows behind an id: of the log those that are like the given one, and all records.
 func (t *tx) After(ctx context.Context, id outmill.WorkItemID, limit int, like driver.Like) ([]outmill.WorkItemID, []driver.Row, error) {
-	logged, others, err := t.afterInLog(ctx, id, limit, like)
+	logged, err := t.afterInLog(ctx, id, limit, like)
 	if err != nil {
 		return nil, nil, err
 	}
 	rows, err := t.listRows(ctx, "after", []any{id.String(), limit}, true)
-	if err != nil || len(logged)+len(others) == 0 {
+	if err != nil || len(logged.found)+len(logged.others) == 0 {
 		return driver.Looked(rows, err)
 	}
 	found := byIDs(rows)
-	rows = append(rows, slices.DeleteFunc(logged, func(r driver.Row) bool { return found[r.ID] })...)
+	rows = append(rows, slices.DeleteFunc(logged.found, func(r driver.Row) bool { return found[r.ID] })...)
 	ids, _, _ := driver.Looked(rows, nil)
-	ids = once(append(ids, others...))
+	ids = once(append(ids, logged.others...))
 	slices.SortFunc(ids, func(a, b outmill.WorkItemID) int { return bytes.Compare(a[:], b[:]) })
 	return ids[:min(len(ids), limit)], rows, nil
 }
