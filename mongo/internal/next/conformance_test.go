@@ -40,9 +40,9 @@ func TestConformance_Transactions(t *testing.T) {
 }
 
 // Work that is done in several transactions does the same.
-func TestConformance_Steps(t *testing.T) {
+func TestConformance_Steps_Variant(t *testing.T) {
 	t.Parallel()
-	testenv.Long(t, "random walks in small steps")
+	testenv.Unraced(t, "random walks in small steps on the next driver of MongoDB")
 	storetest.WalkInSteps(t, suiteOn(t, 2))
 }
 
