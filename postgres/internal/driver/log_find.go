@@ -217,6 +217,16 @@ type logAfter struct {
 	others []outmill.WorkItemID
 }
 
+// besides are the others but for those that lead to the same messages as the rows: their copies have become records.
+func (a *logAfter) besides(rows []driver.Row) []outmill.WorkItemID {
+	known := make(map[outmill.WorkItemID]bool, len(rows))
+	for _, r := range rows {
+		_, behind := idsBehind(r.ID)
+		known[behind] = true
+	}
+	return slices.DeleteFunc(a.others, func(id outmill.WorkItemID) bool { return known[id] })
+}
+
 // afterInLog looks at the log until it has found enough: what is settled stays there until its segment goes.
 func (t *tx) afterInLog(ctx context.Context, id outmill.WorkItemID, limit int, like driver.Like) (*logAfter, error) {
 	a := &logAfter{id: id, like: like}
@@ -274,7 +284,8 @@ func (t *tx) lookBehind(ctx context.Context, h *logHistory, a *logAfter, low out
 	in := func(id outmill.WorkItemID) bool {
 		return bytes.Compare(id[:], a.id[:]) > 0 && (whole || bytes.Compare(id[:], end[:]) < 0)
 	}
-	a.others = slices.DeleteFunc(a.others, func(id outmill.WorkItemID) bool { return !in(id) })
+	_, here := idsBehind(a.id)
+	a.others = slices.DeleteFunc(a.others, func(id outmill.WorkItemID) bool { return id == here || !in(id) })
 	for _, l := range alike {
 		t.addPlaces(h, l.line, l.places, func(r driver.Row) {
 			if in(r.ID) {

@@ -140,7 +140,7 @@ func (t *tx) After(ctx context.Context, id outmill.WorkItemID, limit int, like d
 	found := byIDs(rows)
 	rows = append(rows, slices.DeleteFunc(logged.found, func(r driver.Row) bool { return found[r.ID] })...)
 	ids, _, _ := driver.Looked(rows, nil)
-	ids = once(append(ids, logged.others...))
+	ids = once(append(ids, logged.besides(rows)...))
 	slices.SortFunc(ids, func(a, b outmill.WorkItemID) int { return bytes.Compare(a[:], b[:]) })
 	return ids[:min(len(ids), limit)], rows, nil
 }
