@@ -25,8 +25,8 @@ type Take struct {
 	// Limit is how many rows at most.
 	Limit int
 	// MaxBytes is how many bytes the rows have together at most, and MaxRow how many each of them has, because the content of a Take is in
-	// memory before its lease is stored. The rows end before one with which they have more than MaxBytes. If the first one has more, or any one
-	// more than MaxRow, the claim reads pages.
+	// memory before its lease is stored. The rows end before one with which they have more than MaxBytes. If the first one has more, or any
+	// one more than MaxRow, the claim reads pages.
 	MaxBytes, MaxRow int
 	// Free says that keys block nothing, and that the claim waits for no other one. Rows that are due by their places are due in that order.
 	Free bool

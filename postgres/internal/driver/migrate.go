@@ -43,8 +43,8 @@ WHERE n.nspname = $1::text AND l.granted AND l.pid <> pg_backend_pid() AND a.xac
 
 // Ensure creates the schema and its tables, or updates them. Each version is one transaction; if there is no schema, all versions together
 // are one. While a migration waits for a lock on a table, 50 ms and later up to 2 s at a time, others wait behind it. It then lets them
-// pass for 1.5 to 3 s and tries again, for an hour. So an upgrade waits for a pg_dump, and logs the sessions for which it waits. Then it fails
-// with outmill.ErrSchemaBusy. See outmill.Schema.
+// pass for 1.5 to 3 s and tries again, for an hour. So an upgrade waits for a pg_dump, and logs the sessions for which it waits. Then it
+// fails with outmill.ErrSchemaBusy. See outmill.Schema.
 func (d *Driver) Ensure(ctx context.Context) error { return d.EnsureFrom(ctx, schemaFiles) }
 
 // EnsureFrom is Ensure of a program with these files in its directory schema. It is for tests.
