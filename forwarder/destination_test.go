@@ -269,15 +269,11 @@ type alternating struct {
 }
 
 func (a *alternating) RawClaims(outmill.Queue) roles.RawClaims {
-	return func(ctx context.Context, req outmill.ClaimRequest) (records []roles.RawRecord, err error) {
+	return func(ctx context.Context, req outmill.ClaimRequest) ([]roles.RawRecord, error) {
 		if a.claims.Add(1)%2 == 0 {
 			return a.ClaimRaw(ctx, req)
 		}
-		found, err := a.Claim(ctx, req)
-		for _, r := range found {
-			records = append(records, roles.RawRecord{Record: r})
-		}
-		return records, err
+		return roles.ClaimsOf(a)(ctx, req)
 	}
 }
 

@@ -121,6 +121,9 @@ type catch struct {
 	tried bool
 }
 
+// cutByBytes reports whether the bytes, and not what is due, may have ended the claim.
+func (o order) cutByBytes(got catch) bool { return got.bytes > o.request.MaxBytes/2 }
+
 // accept makes items of the claimed records. It holds the lock throughout, so that no
 // caller can take an item that must be released.
 func (w *Worker) accept(o order, records []roles.RawRecord, began func(outmill.Lease) time.Time) catch {
@@ -279,7 +282,7 @@ func (w *Worker) endRound(o order, got catch, err error) {
 func (w *Worker) scheduleNext(o order, got catch, err error) {
 	now := time.Now()
 	// The claim may have ended before it reached all feeds.
-	cut := err != nil || got.suspect || got.items == o.request.Limit || got.bytes > o.request.MaxBytes/2
+	cut := err != nil || got.suspect || got.items == o.request.Limit || o.cutByBytes(got)
 	few := !cut && got.items > 0 && got.items < o.request.Limit/2
 	for _, f := range o.feeds {
 		if cut || f.brought == o.number || f.tenantWaits() {

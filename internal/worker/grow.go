@@ -46,7 +46,7 @@ func (w *Worker) maxItems() int {
 func (w *Worker) grow(o order, got catch, err error) {
 	g := &w.growth
 	full := err == nil && got.items == o.request.Limit && !got.tried
-	cut := err == nil && got.bytes > o.request.MaxBytes/2 && !got.tried
+	cut := err == nil && o.cutByBytes(got) && !got.tried
 	switch {
 	case g.late || !full && !cut:
 		g.size = 0

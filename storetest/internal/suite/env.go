@@ -191,8 +191,7 @@ func whole(raw roles.RawClaims) func(ctx context.Context, req outmill.ClaimReque
 	return func(ctx context.Context, req outmill.ClaimRequest) (records []*outmill.Record, err error) {
 		found, err := raw(ctx, req)
 		for _, r := range found {
-			r.Metadata = r.MapOf()
-			records = append(records, r.Record)
+			records = append(records, r.Whole())
 		}
 		return records, err
 	}
