@@ -31,7 +31,7 @@ stress: ## run Watermill's stress suite on every store
 	go test -tags stress -run /stress -timeout 60m ./internal/allstores
 
 .PHONY: chaos
-chaos: ## kill and stop processes, cut connections, restart engines for two minutes each on PostgreSQL (both lanes) and MongoDB, and count what was lost
+chaos: ## kill and stop processes, cut connections, restart engines for two minutes on each engine that can be had, and count what was lost
 	OUTMILL_TEST_ALL=1 OUTMILL_CHAOS_DURATION=$${OUTMILL_CHAOS_DURATION:-2m} go test -v -count=1 -timeout 20m ./internal/chaos
 
 .PHONY: mutants

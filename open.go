@@ -22,8 +22,8 @@ type Provider struct {
 	// Schemes are the URL schemes that the provider opens, in lower case.
 	Schemes []string
 	// Priority decides between providers if a connection names none: the highest wins, and
-	// among equals the first by name. Of the stores of this module mongo has 20, postgres and
-	// sqlserver have 10, and sqlite has -10, because an embedded store is the last resort. 0
+	// among equals the first by name. Of the stores of this module mongo has 20, mysql, postgres
+	// and sqlserver have 10, and sqlite has -10, because an embedded store is the last resort. 0
 	// is between them.
 	Priority int
 	// Open opens the store behind a URL that begins with one of the Schemes, in lower case,
@@ -93,6 +93,8 @@ var storeImports = map[string]string{
 	"mongo":       "github.com/outmill/outmill/mongo",
 	"mongodb":     "github.com/outmill/outmill/mongo",
 	"mongodb+srv": "github.com/outmill/outmill/mongo",
+	"mysql":       "github.com/outmill/outmill/mysql",
+	"mariadb":     "github.com/outmill/outmill/mysql",
 	"postgres":    "github.com/outmill/outmill/postgres",
 	"postgresql":  "github.com/outmill/outmill/postgres",
 	"sqlite":      "github.com/outmill/outmill/sqlite",

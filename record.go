@@ -105,7 +105,7 @@ type Record struct {
 	NextAttemptAt time.Time
 	// Attempts counts handlings that were abandoned or have failed, and expired leases of a
 	// suspect record. So a dead record has the number of its handlings: 1 if the first one has
-	// failed. PostgreSQL, SQL Server and MongoDB do not count the one that has failed yet.
+	// failed.
 	Attempts int
 	// Claims counts the record's leases. Together with the owner it identifies one lease.
 	Claims int

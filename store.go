@@ -126,41 +126,28 @@ type ClaimRequest struct {
 	MaxBytes int
 	// MaxRecord is the size of the largest message that the reader's publisher can take; 0 is no
 	// limit. A claim makes a record dead that is certainly larger, and does not read its content:
-	// payload and metadata alone are larger than MaxRecord. PostgreSQL, SQL Server and MongoDB
-	// return such a record yet.
+	// payload and metadata alone are larger than MaxRecord.
 	MaxRecord int
 	// MaxAttempts is how many attempts a record may have had that is a suspect (Record.Suspect); 0 is
 	// no limit. A claim makes it dead then, and does not read its content, because a record that
-	// ends the process that reads it would do so for ever. PostgreSQL, SQL Server and MongoDB
-	// return such a record yet.
+	// ends the process that reads it would do so for ever.
 	MaxAttempts int
 	// Lease is the duration of the leases, more than 0.
 	Lease time.Duration
 	Order Order
 	// KeyPolicy is for ordered claims.
 	KeyPolicy KeyPolicy
-	// TenantRoom returns how many records of a tenant the claim may return, of a topic whose
-	// tenants the claim serves in turn (storekit.TenantTurns): 0 or less is none, and the claim
-	// then passes over the tenant, whatever its backlog is. The store is the member that has the
-	// records, as in Record.Store, so a tenant of two members has room in each. In the order of
-	// keys, a due record whose tenant has no room holds back the later records of its key,
-	// whatever their tenants are.
-	//
-	// Elsewhere it has no effect: in topics that are not served in turn, in claims with
-	// OrderTopic, and in stores that serve no turns. nil is no limit. The store may call
-	// TenantRoom concurrently and more than once for a tenant, until Claim returns. It must
-	// return at once, with the same result for the same arguments, and must not call the store.
-	TenantRoom func(store, topic, tenantID string) int `json:"-"`
 	// Full returns the parts of a fair topic that the claim leaves out, whatever they have: bit n for part n, as
 	// storekit.PartOf numbers them. It is for stores on package engine, and has no effect in topics that are not fair. The
-	// store is the member that has the records, as in Record.Store. nil leaves out none. It has the same rules as
-	// TenantRoom: it returns at once, and may be called concurrently until Claim returns.
+	// store is the member that has the records, as in Record.Store. nil leaves out none. The store may call
+	// Full concurrently and more than once, until Claim returns. It must return at once, with the same result for the same
+	// arguments, and must not call the store.
 	Full func(store, topic string) uint64 `json:"-"`
 	// PartLimit is the largest number of records of one part of a fair topic that the claim returns; 0 is no limit.
 	PartLimit int
 	// PassOver reports whether the claim leaves out a member of a store that is made of several, whose
 	// name is that of Record.Store. Other stores ignore it. nil leaves out none. It has the same rules
-	// as TenantRoom: it returns at once, and may be called concurrently until Claim returns.
+	// as Full.
 	PassOver func(store string) bool `json:"-"`
 }
 
@@ -326,8 +313,7 @@ type ListQuery struct {
 	// CreatedBefore limits the list to records that were created earlier; zero is all.
 	CreatedBefore time.Time
 	// Content asks for the Payload and Metadata of the records. Without it both are nil, so that
-	// a page of large records costs little. PostgreSQL, SQL Server and MongoDB fill them in any
-	// case yet.
+	// a page of large records costs little.
 	Content bool
 	// After continues a list behind this id, even if its record is gone; zero is the
 	// beginning.

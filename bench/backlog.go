@@ -125,12 +125,24 @@ func (t *timeline) note(acked []string, at time.Time) {
 	t.acks = append(t.acks, acks{at, t.n})
 }
 
-// rate returns the rate between two shares of the messages, such as 0.9 and 1.
+// rate returns the rate between two shares of the messages, such as 0.9 and 1. It is that of whole batches, at least one.
 func (t *timeline) rate(from, to float64) float64 {
-	first, last := t.reached(from), t.reached(to)
+	first, last := t.before(from), t.reached(to)
 	return float64(last.sum-first.sum) / last.at.Sub(first.at).Seconds()
 }
 
+// before is the last ack up to the share, or the first one of all.
+func (t *timeline) before(share float64) acks {
+	last := t.acks[0]
+	for _, a := range t.acks {
+		if float64(a.sum) <= share*float64(t.n) {
+			last = a
+		}
+	}
+	return last
+}
+
+// reached is the ack with which the share was reached.
 func (t *timeline) reached(share float64) acks {
 	for _, a := range t.acks {
 		if float64(a.sum) >= share*float64(t.n) {

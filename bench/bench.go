@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/outmill/outmill/internal/testenv/mysqlengine"
 )
 
 // bench is one run of a scenario: its settings, its engines and its results.
@@ -32,6 +34,11 @@ type bench struct {
 	held       time.Duration
 	cpuProfile string
 	engines    engines
+	// postmaster is the first process of PostgreSQL, if it runs on this machine. used says what the last side has used.
+	postmaster int
+	used       string
+	// broker is the process of Kafka, if it runs on this machine.
+	broker string
 
 	results results
 }
@@ -41,12 +48,12 @@ func (b *bench) flags(flags *flag.FlagSet, s scenario) {
 		flags.IntVar(&b.n, "n", 0, fmt.Sprintf("how many messages (default %d, with -short %d)", s.n, s.short))
 	}
 	if s.name == "stores" {
-		flags.StringVar(&b.only, "only", "", "the one store to measure: sqlite, postgres, mongo or sqlserver")
+		flags.StringVar(&b.only, "only", "", "the one store to measure: sqlite, postgres, mongo, mysql or sqlserver")
 	}
 	if s.name == "tenants" {
 		flags.StringVar(&b.only, "only", "", "the one kind of tenants to measure: sqlite, schemas or databases")
 	}
-	if s.name == "forward" {
+	if s.name == "forward" || s.name == "forward-mysql" {
 		flags.StringVar(&b.only, "only", "", onlyOurs+": Outmill, and neither peers nor the limit, for a profile")
 	}
 	if s.name == "consumers" {
@@ -69,6 +76,8 @@ func (b *bench) flags(flags *flag.FlagSet, s scenario) {
 	flags.StringVar(&b.engines.postgresURL, "postgres", "", "URL of a PostgreSQL, as its superuser; default: one is started, with fsync on")
 	flags.StringVar(&b.engines.mongoURL, "mongodb", "",
 		"URL of a MongoDB that is a replica set; default: the mongod on PATH is started where there is one")
+	flags.StringVar(&b.engines.mysqlURL, "mysql", "",
+		"URL of a MariaDB or MySQL, such as mysql://root@127.0.0.1:3306/ (default "+mysqlengine.EnvURL+", or a MariaDB that is started)")
 	flags.StringVar(&b.engines.sqlserverURL, "sqlserver", "",
 		"URL of a SQL Server, for a user who may create databases; default: that of "+envSQLServerURL+"; none is started")
 	flags.StringVar(&b.engines.kafkaAddr, "kafka", "", "host:port of a Kafka; default: one is started")
@@ -135,7 +144,7 @@ func (b *bench) compare(ctx context.Context, sides ...side) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", s.title, err)
 			}
-			b.say("round %d of %d: %s: %.0f/s", round+1, b.rounds, s.title, rate)
+			b.say("round %d of %d: %s: %.0f/s; %s", round+1, b.rounds, s.title, rate, b.used)
 			b.results.add(s.field, s.title, rate)
 		}
 	}
@@ -152,11 +161,12 @@ func (b *bench) rate(ctx context.Context, s side) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	began := time.Now()
+	began, use := time.Now(), b.cpuUse()
 	took, err := s.run(ctx)
 	if took == 0 {
 		took = time.Since(began)
 	}
+	now := b.cpuUse()
 	endProfile()
 	if err != nil {
 		return 0, err
@@ -165,5 +175,6 @@ func (b *bench) rate(ctx context.Context, s side) (float64, error) {
 	if n == 0 {
 		n = b.n
 	}
+	b.used = now.since(use, n)
 	return float64(n) / took.Seconds(), nil
 }

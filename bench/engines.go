@@ -18,9 +18,9 @@ import (
 
 // engines has the servers: those that flags name, or servers that the bench starts and ends.
 type engines struct {
-	postgresURL, kafkaAddr, mongoURL, sqlserverURL string
-	log                                            func(format string, args ...any)
-	ends                                           []func()
+	postgresURL, kafkaAddr, mongoURL, mysqlURL, sqlserverURL string
+	log                                                      func(format string, args ...any)
+	ends                                                     []func()
 }
 
 func (e *engines) end() {
@@ -142,6 +142,7 @@ func (b *bench) databaseWith(ctx context.Context, name string, set func(config *
 		pool.Close()
 		_ = onServer(context.WithoutCancel(ctx), server, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
 	})
+	b.postmaster, _ = postmaster(ctx, pool)
 	return pool, b.describePostgres(ctx, pool)
 }
 

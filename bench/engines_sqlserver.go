@@ -45,8 +45,10 @@ func (b *bench) sqlserverDatabase(ctx context.Context, name string) (*sql.DB, er
 	}
 	b.engines.ends = append(b.engines.ends, func() { _ = master.Close() })
 	name = fmt.Sprintf("bench_%s_%d", name, os.Getpid())
-	if _, err := master.ExecContext(ctx, "CREATE DATABASE "+name); err != nil {
-		return nil, err
+	for _, statement := range []string{"CREATE DATABASE " + name, "ALTER DATABASE " + name + " SET READ_COMMITTED_SNAPSHOT ON"} {
+		if _, err := master.ExecContext(ctx, statement); err != nil {
+			return nil, err
+		}
 	}
 	b.engines.ends = append(b.engines.ends, func() {
 		_, _ = master.ExecContext(context.WithoutCancel(ctx), "DROP DATABASE "+name)
@@ -68,9 +70,7 @@ func (b *bench) describeSQLServer(ctx context.Context, db *sql.DB) error {
 		return nil
 	}
 	var version string
-	err := db.QueryRowContext(ctx, `SELECT CASE WHEN SERVERPROPERTY('Babelfish') = 1
-		THEN 'Babelfish ' + CAST(SERVERPROPERTY('BabelfishVersion') AS VARCHAR(100))
-ELSE CAST(SERVERPROPERTY('ProductVersion') AS VARCHAR(100)) END`).Scan(&version)
+	err := db.QueryRowContext(ctx, `SELECT CAST(SERVERPROPERTY('ProductVersion') AS VARCHAR(100))`).Scan(&version)
 	if err != nil {
 		return err
 	}

@@ -141,8 +141,14 @@ func (f *forwarding) drain(ctx context.Context, pub storekit.BatchPublisher) (ti
 
 // drainFrom is the same as drain, and reads the store through a decorator.
 func (f *forwarding) drainFrom(ctx context.Context, queue outmill.Queue, pub storekit.BatchPublisher) (time.Duration, error) {
-	acked := newAckCount(f.b.n)
-	fwd, err := forwarder.New(queue, watch(pub, acked.note), forwarder.Config{BatchSize: f.b.forwards}, nil)
+	return f.b.drain(ctx, f.store, queue, pub)
+}
+
+// drain forwards all of a store, which it reads through a decorator.
+func (b *bench) drain(ctx context.Context, store outmill.Inspector, queue outmill.Queue, pub storekit.BatchPublisher) (
+	time.Duration, error) {
+	acked := newAckCount(b.n)
+	fwd, err := forwarder.New(queue, watch(pub, acked.note), forwarder.Config{BatchSize: b.forwards}, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -162,7 +168,7 @@ func (f *forwarding) drainFrom(ctx context.Context, queue outmill.Queue, pub sto
 	if err != nil {
 		return 0, err
 	}
-	return took, nothingLeft(ctx, f.store)
+	return took, nothingLeft(ctx, store)
 }
 
 const sqlRead = `SELECT pos, id, topic, key, message_id, metadata, payload FROM outmill.log WHERE topic = $1 ORDER BY pos`

@@ -67,7 +67,12 @@ func (f *watermillForwarding) prepare(ctx context.Context) (err error) {
 func (f *watermillForwarding) run(ctx context.Context) (time.Duration, error) {
 	db := stdlib.OpenDBFromPool(f.pool)
 	defer func() { _ = db.Close() }()
-	sub, err := f.subscriber(db)
+	return f.forward(ctx, func() (*watermillsql.Subscriber, error) { return f.subscriber(db) })
+}
+
+// forward runs Watermill's forwarder until all messages are in Kafka.
+func (f *watermillForwarding) forward(ctx context.Context, subscriber func() (*watermillsql.Subscriber, error)) (time.Duration, error) {
+	sub, err := subscriber()
 	if err != nil {
 		return 0, err
 	}

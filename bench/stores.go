@@ -19,7 +19,6 @@ runs with fsync on. Commits of appends wait for the disk; of claims and acks the
 (postgres.Config.DurableSettle). MongoDB writes with write concern majority, and so does what it is compared with, on plain
 collections of the same server; it is left out where there is none. SQL Server is left out too where none is named (-sqlserver,
 OUTMILL_TEST_SQLSERVER_URL). What it is compared with is a row at a time of a table with a status and an index of that.
-What is measured of Babelfish for PostgreSQL is to be judged on a SQL Server.
 
   sqlite_append_1_per_s            appends of one record, n/50 times, each in a transaction of its own
   sqlite_append_1000_per_s         appends of 1,000 records, n in all
@@ -38,6 +37,13 @@ What is measured of Babelfish for PostgreSQL is to be judged on a SQL Server.
   mongo_insert_many_indexed_per_s  the same into a collection with the store's indexes
   mongo_insert_many_tx_per_s       the first of these in a transaction
   mongo_find_and_update_per_s      findOneAndUpdate and deleteOne of one document, n/50 times, while n wait, by an index of status and time
+  mysql_append_1_per_s             as of the others; MariaDB, or the MySQL that -mysql names, waits for the disk at each commit
+  mysql_append_1000_per_s          "
+  mysql_claim_ack_per_s            "
+  mysql_claim_ack_by_key_per_s     the same by key
+  mysql_one_by_one_per_s           "
+  mysql_insert_per_s               a transaction with an INSERT of a record's columns into a table with the store's indexes, n/50 times
+  mysql_publish_per_s              a transaction with an Append of a message
   sqlserver_append_1_per_s         as of the others
   sqlserver_append_1000_per_s      "
   sqlserver_claim_ack_per_s        "
@@ -47,6 +53,9 @@ by an index of status
   sqlite_batching                  claim_ack / one_by_one
   postgres_batching                "
   mongo_batching                   "
+  mysql_batching                   "
+  mysql_by_key_ratio               mysql_claim_ack_by_key / mysql_claim_ack
+  mysql_publish_cost               mysql_insert / mysql_publish
   sqlserver_batching               "
   sqlserver_claim_ratio            sqlserver_claim_ack / sqlserver_update_top_1
   mongo_claim_ratio                mongo_claim_ack / mongo_find_and_update
@@ -75,6 +84,7 @@ var storeKinds = []storeKind{
 	{name: "sqlite", title: "SQLite", opener: sqliteOpener},
 	{name: "postgres", title: "PostgreSQL", opener: postgresOpener},
 	{name: "mongo", title: "MongoDB", opener: mongoOpener, beside: besideMongo},
+	{name: "mysql", title: "MariaDB", opener: mysqlOpener, beside: besideMySQL},
 	{name: "sqlserver", title: "SQL Server", opener: sqlserverOpener, beside: besideSQLServer},
 }
 
@@ -110,7 +120,7 @@ func measureStores(ctx context.Context, b *bench) error {
 			continue
 		}
 		found = true
-		if err := kind.measure(ctx, b); errors.Is(err, errNoMongo) || errors.Is(err, errNoSQLServer) {
+		if err := kind.measure(ctx, b); errors.Is(err, errNoMongo) || errors.Is(err, errNoMySQL) || errors.Is(err, errNoSQLServer) {
 			b.say("skipped: %s: %v", kind.title, err)
 			b.results.fact(kind.name, "skipped: "+err.Error())
 		} else if err != nil {
@@ -200,11 +210,16 @@ func (s *storing) append(calls, size int) func(ctx context.Context) (time.Durati
 }
 
 func (s *storing) settle(n, batch int) func(ctx context.Context) (time.Duration, error) {
+	return s.settleIn(outmill.OrderNone, n, batch)
+}
+
+func (s *storing) settleIn(order outmill.Order, n, batch int) func(ctx context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
 		began := time.Now()
 		for left := n; left > 0; {
 			claimed, err := s.store.Claim(ctx, outmill.ClaimRequest{
 				Owner: s.owner, Topics: outmill.Topics{Include: []string{storesTopic}}, Limit: min(batch, left), Lease: time.Minute,
+				Order: order,
 			})
 			if err != nil {
 				return 0, err

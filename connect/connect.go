@@ -189,7 +189,7 @@ func (e *UnknownProviderError) Is(target error) bool { return target == outmill.
 const module = "github.com/outmill/outmill/"
 
 // stores are the packages of this module whose provider has the name of the package.
-var stores = []string{"mongo", "postgres", "sqlite", "sqlserver"}
+var stores = []string{"mongo", "mysql", "postgres", "sqlite", "sqlserver"}
 
 // search is one run of Resolve; it records each place that it reads.
 type search struct {

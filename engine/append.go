@@ -86,13 +86,13 @@ func (a *appending) run(ctx context.Context, t *tx) error {
 
 // checkSteps refuses records that cannot be steps of their joins.
 func (a *appending) checkSteps(ctx context.Context, t *tx) error {
-	records := make([]*outmill.Record, 0, len(a.Records))
+	var records []*outmill.Record
 	for i, r := range a.Records {
-		if !a.Duplicate[i] {
+		if !a.Duplicate[i] && len(r.Joins) > 0 {
 			records = append(records, r)
 		}
 	}
-	return storekit.CheckSteps(records, func(ids []outmill.JoinID) ([]*storekit.JoinState, error) { return t.JoinsToFill(ctx, ids) })
+	return checkSteps(records, func(ids []outmill.JoinID) ([]*storekit.JoinState, error) { return t.joinsToFill(ctx, ids) })
 }
 
 // dedupKind is the kind of the entries of dedup keys. At is the end of the window, Value the id of the record.
@@ -100,12 +100,12 @@ const dedupKind = "dedup"
 
 // deduplicate takes the dedup keys. The records whose keys are taken are duplicates.
 func (a *appending) deduplicate(ctx context.Context, t *tx) error {
+	if len(a.First) == 0 {
+		return nil
+	}
 	keys := slices.SortedFunc(maps.Keys(a.First), func(x, y storekit.DedupKey) int {
 		return cmp.Or(cmp.Compare(x.Topic, y.Topic), cmp.Compare(x.Key, y.Key))
 	})
-	if len(keys) == 0 {
-		return nil
-	}
 	until := t.after(t.e.config.DedupWindow)
 	free, err := t.Take(ctx, mapped(keys, func(key storekit.DedupKey) driver.Entry {
 		return driver.Entry{Kind: dedupKind, Key: joined(key.Topic, key.Key), At: until, Value: a.IDs[a.First[key]].String(), Passes: true}
@@ -170,7 +170,10 @@ func (a *appending) rows(t *tx, routes *storekit.RoutingTable, fair *fairTopics)
 		}
 		a.DeliverAll(i, groups)
 		row := driver.NewRow{
-			Record: r, Message: cmp.Or(r.MessageID, a.IDs[i].String()), Metadata: texts[i], Made: r.ID.IsZero(), CopyTo: groups[1:],
+			Record: r, Message: r.MessageID, Metadata: texts[i], Made: r.ID.IsZero(), CopyTo: groups[1:],
+		}
+		if r.MessageID == "" {
+			row.Message = a.IDs[i].String()
 		}
 		row.ID, row.Line = a.IDs[i], driver.Line{Group: groups[0], Topic: r.Topic, Part: part}
 		if len(r.Joins) > 0 {

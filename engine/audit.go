@@ -91,9 +91,9 @@ func (t *tx) addToAudit(ctx context.Context, key string, entry roles.AuditEntry,
 	return t.putAs(ctx, *known, stored)
 }
 
-// AuditEntries returns the newest entries with a smaller number. See storekit.WorkbenchStore.
-func (f finder) AuditEntries(ctx context.Context, operation string, before int64, limit int) ([]roles.AuditEntry, error) {
-	return valueOf(ctx, f.e.view, operation, func(ctx context.Context, t *tx) ([]roles.AuditEntry, error) {
+// auditEntries returns the newest entries with a smaller number.
+func (e *Engine) auditEntries(ctx context.Context, operation string, before int64, limit int) ([]roles.AuditEntry, error) {
+	return valueOf(ctx, e.view, operation, func(ctx context.Context, t *tx) ([]roles.AuditEntry, error) {
 		entries, err := t.Range(ctx, auditKind, auditKey(before), limit)
 		list := make([]roles.AuditEntry, 0, len(entries))
 		for _, e := range entries {

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// scanLimit is the least number of rows that one transaction of a claim looks at.
+	// scanLimit is the largest number of rows that a claim without an order, or a search for the oldest row, reads at a time.
 	scanLimit = 1000
 	// maxClaim is the most records that a claim returns.
 	maxClaim = 100_000
@@ -58,10 +58,10 @@ func (e *Engine) claimWith(ctx context.Context, req outmill.ClaimRequest, conten
 	}
 	req.Group = storekit.GroupOf(req.Group)
 	req.Limit = min(req.Limit, maxClaim)
-	half := storekit.HalfTime(ctx)
-	generation := e.pauses.Load().Generation()
+	half := halfTime(ctx)
+	generation := e.pauses.load().Generation()
 	var busy []string
-	for known, waits := e.busy.Topics(req.Group, req.Topics), false; ; known, waits, busy = busy, busy != nil, nil {
+	for known, waits := e.busy.topics(req.Group, req.Topics), false; ; known, waits, busy = busy, busy != nil, nil {
 		names := known
 		if known == nil {
 			var err error
@@ -78,9 +78,9 @@ func (e *Engine) claimWith(ctx context.Context, req outmill.ClaimRequest, conten
 		case len(due.topics) == 0:
 			continue
 		}
-		due.topics = e.topics.Order(due.topics, req.Limit)
+		due.topics = e.topics.order(due.topics, req.Limit)
 		due.guess, due.waits = known != nil, waits
-		records, taken, again, err := e.take(ctx, req, due, generation)
+		records, taken, again, err := e.take(ctx, req, due, generation, content)
 		if err == nil && !taken {
 			records, busy, again, err = e.claimByPages(ctx, req, due, content, generation)
 		}
@@ -112,7 +112,7 @@ func (e *Engine) claimByPages(ctx context.Context, req outmill.ClaimRequest, due
 	e.found(req, due, len(c.got))
 	if len(due.names) > manyTopics {
 		// Otherwise each of the next claims would meet them again.
-		e.busy.Drop(req.Group, req.Topics, c.empty)
+		e.busy.drop(req.Group, req.Topics, c.empty)
 	}
 	if len(c.got) > 0 {
 		if records, err = e.readClaimed(ctx, c); err != nil || len(records) > 0 {
@@ -134,7 +134,7 @@ func (e *Engine) claimByPages(ctx context.Context, req outmill.ClaimRequest, due
 // found notes that a claim has leased n rows, so that the next ones claim from the same lines without a search.
 func (e *Engine) found(req outmill.ClaimRequest, due dueLines, n int) {
 	if n > 0 && !due.guess {
-		e.busy.Note(req.Group, req.Topics, due.names)
+		e.busy.note(req.Group, req.Topics, due.names)
 	}
 }
 
@@ -147,7 +147,7 @@ func (e *Engine) claimOf(ctx context.Context, req outmill.ClaimRequest, due dueL
 		return e.updateFrom(ctx, "claim", begin, func(ctx context.Context, t *tx) (err error) {
 			c = &claim{
 				tx: t, req: req, owner: req.Owner.String(), content: content, empty: map[string]bool{}, waits: due.waits,
-				scans: max(scanLimit, 10*req.Limit), admits: e.config.AtOnce.Admit(req.Limit),
+				scans: e.config.AtOnce.Scan(req.Limit), admits: e.config.AtOnce.Admit(req.Limit),
 			}
 			if due.guess && t.State().Pauses != pauses {
 				return nil
@@ -195,7 +195,7 @@ type claim struct {
 	// lines are those that it has locked. unrouted says that rows wait to be adopted before it may go on.
 	lines    []driver.Line
 	unrouted bool
-	// empty are the names of the lines in which the claim has left nothing that it could take.
+	// empty are the names of the lines in which the claim has left nothing that it could take, and of those that have had their turn.
 	empty map[string]bool
 	// busy has a line that another claim has locked. The next transaction claims from it alone, and waits for it.
 	busy  []string
@@ -208,10 +208,10 @@ type claim struct {
 func (c *claim) begin(due dueLines) driver.Begin {
 	b := driver.Begin{Durable: c.e.config.DurableSettle}
 	lines := due.lines[due.topics[0]]
-	if len(lines) > 1 || due.waits && c.req.Order == outmill.OrderNone {
+	if len(lines) > 1 || due.waits && c.req.Order == outmill.OrderNone || c.together(due) {
 		return b
 	}
-	tc := c.of(lines[0], storekit.ShareOf(c.req.Limit, len(due.topics)))
+	tc := c.of(lines[0], shareOf(c.req.Limit, len(due.topics)))
 	tc.admits = c.e.config.AtOnce.Admit(c.req.Limit)
 	if c.req.Order == outmill.OrderNone {
 		b.Searches = []driver.Search{tc.dueSearch(tc.want)}
@@ -228,8 +228,11 @@ func (c *claim) of(line driver.Line, want int) *topicClaim {
 
 // run claims from the topics, a share from each.
 func (c *claim) run(ctx context.Context, due dueLines) error {
+	if c.together(due) {
+		return c.runTogether(ctx, due)
+	}
 	claimed := func() int { return len(c.got) }
-	return storekit.ServeTopics(due.topics, c.req.Limit, c.room, claimed, func(topic string, want int) error {
+	return serveTopics(due.topics, c.req.Limit, c.room, claimed, func(topic string, want int) error {
 		if c.pauses.Topic(c.req.Group, topic) {
 			return nil
 		}

@@ -24,8 +24,7 @@ func (e *Engine) DropGroup(ctx context.Context, group string) (outmill.Dropped, 
 		return outmill.Dropped{}, e.explain(ctx, operation, err)
 	}
 	d := &drop{e: e, operation: operation, group: group}
-	dropped, err := storekit.GroupDrop{Begin: d.begin, Topics: d.lines, GiveBack: d.giveBack, Delete: d.delete,
-		DeleteSettled: d.deleteSettled, End: d.end}.Run(ctx)
+	dropped, err := d.run(ctx)
 	dropped.GivenBack += d.left.Waiting
 	dropped.Deleted += d.left.Gone
 	if dropped.GivenBack > 0 {
@@ -34,7 +33,15 @@ func (e *Engine) DropGroup(ctx context.Context, group string) (outmill.Dropped, 
 	return dropped, err
 }
 
-// drop has the steps of a drop.
+// drop has the steps of a drop. Each is one transaction, ends with the context, and may be repeated.
+//
+//	registered ──begin──► dropping ──end──► absent
+//	                      │  ▲ giveBack, delete, deleteSettled; a crash stays here, and begin goes on
+//	                      └──RegisterGroup──► registered, with what it still has
+//
+// Which topics other groups read is decided once, by begin, which keeps it in a note. Otherwise
+// a group that registers between an interrupted drop and the call that finishes it would have
+// the rest deleted, although it never got these messages.
 type drop struct {
 	e                *Engine
 	operation, group string
@@ -42,8 +49,53 @@ type drop struct {
 	left driver.Left
 }
 
+// run drops the group. After an error it returns what it has reached.
+func (d *drop) run(ctx context.Context) (dropped outmill.Dropped, err error) {
+	others, err := d.begin(ctx)
+	if err != nil {
+		return dropped, err
+	}
+	for before := (outmill.Dropped{GivenBack: -1}); before != dropped; {
+		before = dropped
+		lines, err := d.lines(ctx)
+		if err != nil {
+			return dropped, err
+		}
+		for _, line := range lines {
+			if err := d.dropLine(ctx, line, others, &dropped); err != nil {
+				return dropped, err
+			}
+		}
+	}
+	if err := repeat(ctx, &dropped.Deleted, d.deleteSettled); err != nil {
+		return dropped, err
+	}
+	return dropped, d.end(ctx)
+}
+
+func (d *drop) dropLine(ctx context.Context, line string, others selections, dropped *outmill.Dropped) error {
+	step, count := d.giveBack, &dropped.GivenBack
+	if topic, _ := storekit.TopicOfLine(line); others.match(topic) {
+		step, count = d.delete, &dropped.Deleted
+	}
+	return repeat(ctx, count, func(ctx context.Context) (int, bool, error) { return step(ctx, line) })
+}
+
+// repeat runs the step until it has done all.
+func repeat(ctx context.Context, count *int, step func(ctx context.Context) (int, bool, error)) error {
+	for more := true; more; {
+		var n int
+		var err error
+		n, more, err = step(ctx)
+		if *count += n; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // begin removes the registrations and workers, and notes the selections of the other groups.
-func (d *drop) begin(ctx context.Context) (others storekit.Selections, err error) {
+func (d *drop) begin(ctx context.Context) (others selections, err error) {
 	err = d.e.update(ctx, d.operation, func(ctx context.Context, t *tx) error {
 		table, err := t.lockedRoutes(ctx)
 		if err != nil {
@@ -55,11 +107,11 @@ func (d *drop) begin(ctx context.Context) (others storekit.Selections, err error
 		}
 		if note != nil && !table.Has(d.group) {
 			if text, goesOn := strings.CutPrefix(note.Value, dropping); goesOn {
-				others, err = storekit.ParseSelections(text)
+				others, err = parseSelections(text)
 				return err
 			}
 		}
-		others = table.Others(d.group)
+		others = othersIn(table, d.group)
 		var gone []driver.Entry
 		for _, kind := range []string{registrationKind, workerKind} {
 			entries, err := t.Scan(ctx, kind, joined(d.group, ""))

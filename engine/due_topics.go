@@ -68,7 +68,7 @@ func (e *Engine) quiet(ctx context.Context, req outmill.ClaimRequest, ask driver
 	if !ok || !e.empty.has(req) || e.ready(ctx) != nil {
 		return false
 	}
-	quiet, err := looker.Quiet(ctx, ask, e.pauses.Load().Generation())
+	quiet, err := looker.Quiet(ctx, ask, e.pauses.load().Generation())
 	return quiet && err == nil
 }
 

@@ -53,20 +53,17 @@ type Config struct {
 
 // Engine is a store on a driver. It is safe for concurrent use.
 type Engine struct {
-	storekit.Finder
-	workbench
-	joinEngine
 	db       driver.DB
 	config   Config
 	life     storekit.Lifecycle
 	log      *storekit.Log
-	routes   storekit.KnownRoutes
-	pauses   storekit.KnownPauses
-	topics   storekit.TopicTurns
+	routes   knownRoutes
+	pauses   knownPauses
+	topics   topicTurns
 	fair     atomic.Pointer[fairTopics]
 	serves   storekit.FairTopics
-	parts    storekit.TurnRotation
-	busy     storekit.BusyTopics
+	parts    partRotation
+	busy     busyTopics
 	claiming storekit.TxLocks
 	notifier *storekit.Notifier
 	stands   standing
@@ -92,9 +89,6 @@ func New(db driver.DB, config Config) *Engine {
 	if shares, ok := db.(driver.Notifying); ok {
 		e.notifier = shares.Notifier()
 	}
-	e.Finder = storekit.NewFinder(finder{e})
-	e.joinEngine = storekit.NewJoinEngine(joinStore{finder{e}}, config.MaxPayload)
-	e.workbench = storekit.NewWorkbenchEngine(finder{e}, config.MaxPayload)
 	return e
 }
 

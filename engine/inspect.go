@@ -63,6 +63,9 @@ func (t *tx) get(ctx context.Context, want driver.Want, ids ...outmill.WorkItemI
 
 // load reads the content of rows. It leaves out those that were deleted since they were read, and returns the others.
 func (t *tx) load(ctx context.Context, rows []driver.Row, want driver.Want) (found []driver.Row, records []*outmill.Record, err error) {
+	if len(rows) == 0 {
+		return nil, nil, nil
+	}
 	loaded, err := t.Load(ctx, rows, want)
 	if err != nil {
 		return nil, nil, err
@@ -81,7 +84,17 @@ func (t *tx) load(ctx context.Context, rows []driver.Row, want driver.Want) (fou
 
 // Delete removes records. See outmill.Inspector.
 func (e *Engine) Delete(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
-	return finder{e}.Delete(ctx, "", ids)
+	return e.deleteWith(ctx, "", ids)
+}
+
+// deleteWith deletes those records that have the status; "" is any.
+func (e *Engine) deleteWith(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (int, error) {
+	const operation = "delete"
+	if len(ids) == 0 {
+		return 0, e.explain(ctx, operation, e.life.Usable(ctx))
+	}
+	has := func(r driver.Row) bool { return status == "" || statusOf(r.Stage) == status }
+	return e.changeFound(ctx, operation, roles.AuditDelete, ids, has, (*tx).remove)
 }
 
 // changeFound changes the rows with these ids for which a condition holds, and returns how many there were.
@@ -175,102 +188,4 @@ func (e *Engine) requeueParked(ctx context.Context, operation string, k driver.R
 		requeued += n
 	}
 	return requeued, err
-}
-
-// finder has what storekit.Finder and storekit.WorkbenchEngine need. See storekit.FindStore and storekit.WorkbenchStore.
-type finder struct{ e *Engine }
-
-// Search looks at a bounded number of records behind an id. See storekit.FindStore.
-func (f finder) Search(ctx context.Context, operation string, query outmill.ListQuery) (storekit.Searched, error) {
-	return valueOf(ctx, f.e.view, operation, func(ctx context.Context, t *tx) (storekit.Searched, error) {
-		return storekit.Search(query, 1, func(ranges []storekit.SearchRange, each int) ([]storekit.Looked, error) {
-			return t.look(ctx, query, ranges[0].After, each)
-		})
-	})
-}
-
-// look looks at records behind an id. It loads only the content of those that match as far as their rows tell.
-func (t *tx) look(ctx context.Context, query outmill.ListQuery, after outmill.WorkItemID, limit int) ([]storekit.Looked, error) {
-	ids, rows, err := t.After(ctx, after, limit, likeOf(query))
-	if err != nil {
-		return nil, err
-	}
-	ofRow := query
-	ofRow.MessageID, ofRow.CorrelationID, ofRow.ErrorText, ofRow.Contract, ofRow.ContractVersion = "", "", "", "", 0
-	var records []*outmill.Record
-	rows = slices.DeleteFunc(rows, func(r driver.Row) bool {
-		record := &outmill.Record{}
-		fill(record, &r)
-		records = append(records, record)
-		return !storekit.Matches(ofRow, record)
-	})
-	if ofRow != query {
-		var want driver.Want
-		if query.Contract != "" || query.ContractVersion != 0 {
-			want = driver.Metadata
-		}
-		if _, records, err = t.load(ctx, rows, want); err != nil {
-			return nil, err
-		}
-	}
-	matches := make(map[outmill.WorkItemID]bool, len(rows))
-	for _, r := range records {
-		matches[r.ID] = storekit.Matches(query, r)
-	}
-	return mapped(ids, func(id outmill.WorkItemID) storekit.Looked { return storekit.Looked{ID: id, Matches: matches[id]} }), nil
-}
-
-// likeOf are the conditions of a query that a database may look at.
-func likeOf(query outmill.ListQuery) driver.Like {
-	like := driver.Like{
-		Group: query.Group, Topic: query.Topic, Key: query.Key, Tenant: query.TenantID, MessageID: query.MessageID,
-		CorrelationID: query.CorrelationID, First: driver.Dead, Last: driver.Ready,
-	}
-	for stage := driver.Ready; stage <= driver.Dead; stage++ {
-		if query.Status == "" || query.Status == statusOf(stage) {
-			like.First, like.Last = min(like.First, stage), max(like.Last, stage)
-		}
-	}
-	return like
-}
-
-// wantedIn is what a list asks for.
-func wantedIn(ctx context.Context) (want driver.Want) {
-	payload, metadata := storekit.ContentOf(ctx)
-	if payload {
-		want |= driver.Payload
-	}
-	if metadata {
-		want |= driver.Metadata
-	}
-	return want
-}
-
-// Records returns the records with these ids, by id.
-func (f finder) Records(ctx context.Context, operation string, ids []outmill.WorkItemID) ([]*outmill.Record, error) {
-	records, err := valueOf(ctx, f.e.view, operation, func(ctx context.Context, t *tx) ([]*outmill.Record, error) {
-		return t.get(ctx, wantedIn(ctx), ids...)
-	})
-	slices.SortFunc(records, func(a, b *outmill.Record) int { return byWorkItem(a.ID, b.ID) })
-	return records, err
-}
-
-// Requeue requeues records.
-func (f finder) Requeue(ctx context.Context, ids ...outmill.WorkItemID) (int, error) {
-	return f.e.Requeue(ctx, ids...)
-}
-
-// Delete deletes those records that have the status; "" is any.
-func (f finder) Delete(ctx context.Context, status outmill.Status, ids []outmill.WorkItemID) (int, error) {
-	const operation = "delete"
-	if len(ids) == 0 {
-		return 0, f.e.explain(ctx, operation, f.e.life.Usable(ctx))
-	}
-	has := func(r driver.Row) bool { return status == "" || statusOf(r.Stage) == status }
-	return f.e.changeFound(ctx, operation, roles.AuditDelete, ids, has, (*tx).remove)
-}
-
-// Explain adds the operation to an error.
-func (f finder) Explain(ctx context.Context, operation string, err error) error {
-	return f.e.explain(ctx, operation, err)
 }

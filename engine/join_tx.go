@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"slices"
 
@@ -12,51 +13,78 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-var _ storekit.JoinTx = (*tx)(nil)
-
-// OnJoin runs work in a transaction. After its commit the records become due that wait for the join, if it is
+// onJoin runs work in a transaction that locks the join. After its commit the records become due that wait for the join, if it is
 // decided.
-func (j joinStore) OnJoin(ctx context.Context, operation string, id outmill.JoinID,
-	work func(ctx context.Context, tx storekit.JoinTx, join *storekit.JoinState) error) error {
-	return j.e.update(ctx, operation, func(ctx context.Context, t *tx) error {
-		join, err := t.join(ctx, true, id)
+func (e *Engine) onJoin(ctx context.Context, operation string, id outmill.JoinID,
+	work func(ctx context.Context, t *tx, join *storekit.JoinState) error) error {
+	return e.update(ctx, operation, func(ctx context.Context, t *tx) error {
+		join, err := t.lockJoin(ctx, id)
 		if err != nil {
 			return err
 		}
-		t.hurry(id)
 		return work(ctx, t, join)
 	})
 }
 
-// JoinsToFill reads joins, with the number of steps of those that are pending and sealed.
-func (t *tx) JoinsToFill(ctx context.Context, ids []outmill.JoinID) ([]*storekit.JoinState, error) {
-	found, err := t.joins(ctx, false, ids...)
-	for _, join := range found {
-		if err == nil {
-			err = t.countMembers(ctx, join)
-		}
+// lockJoin locks a join that must exist. After the commit the records become due that wait for it, if it is decided.
+func (t *tx) lockJoin(ctx context.Context, id outmill.JoinID) (*storekit.JoinState, error) {
+	join, err := t.join(ctx, true, id)
+	if err == nil {
+		t.hurry(id)
 	}
-	// JoinEngine appends to the joins in the order of ids.
+	return join, err
+}
+
+// lockStepOf locks the step of a message. If the message is gone, its own id is that of the step.
+func (t *tx) lockStepOf(ctx context.Context, message outmill.WorkItemID) (step outmill.WorkItemID, err error) {
+	rows, err := t.Find(ctx, []outmill.WorkItemID{message})
+	if err != nil {
+		return step, err
+	}
+	step = message
+	if len(rows) > 0 {
+		step = cmp.Or(rows[0].Step, message)
+	}
+	_, err = t.entry(ctx, true, stepKind, step.String())
+	return step, err
+}
+
+// joinsToFill reads joins, with the number of steps of those that are pending and sealed.
+func (t *tx) joinsToFill(ctx context.Context, ids []outmill.JoinID) ([]*storekit.JoinState, error) {
+	found, err := t.joins(ctx, false, ids...)
+	if err == nil {
+		err = t.countMembers(ctx, found...)
+	}
+	// What follows a join is a step of the others in the order of the ids.
 	slices.SortFunc(found, func(a, b *storekit.JoinState) int {
 		return cmp.Compare(slices.Index(ids, a.ID), slices.Index(ids, b.ID))
 	})
 	return found, err
 }
 
-func (t *tx) countMembers(ctx context.Context, join *storekit.JoinState) (err error) {
-	if join.Status == roles.JoinPending && !join.Unsealed {
-		join.Members, err = t.CountEntries(ctx, stepsOf(join.ID))
+// countMembers counts the steps of those joins that are pending and sealed.
+func (t *tx) countMembers(ctx context.Context, joins ...*storekit.JoinState) error {
+	var counted []*storekit.JoinState
+	for _, join := range joins {
+		if join.Status == roles.JoinPending && !join.Unsealed {
+			counted = append(counted, join)
+		}
 	}
-	return err
+	if len(counted) == 0 {
+		return nil
+	}
+	n, err := t.CountEntries(ctx, mapped(counted, func(join *storekit.JoinState) string { return stepsOf(join.ID) })...)
+	if err != nil {
+		return err
+	}
+	for i, join := range counted {
+		join.Members = n[i]
+	}
+	return nil
 }
 
-// CountMembers counts the steps of a join.
-func (t *tx) CountMembers(ctx context.Context, id outmill.JoinID) (int, error) {
-	return t.CountEntries(ctx, stepsOf(id))
-}
-
-// Seal writes the number of steps.
-func (t *tx) Seal(ctx context.Context, join *storekit.JoinState) error {
+// writeJoin writes a join that is locked.
+func (t *tx) writeJoin(ctx context.Context, join *storekit.JoinState) error {
 	join.UpdatedAt = t.now.Of()
 	entry, err := joinEntry(&join.Join)
 	if err != nil {
@@ -65,8 +93,8 @@ func (t *tx) Seal(ctx context.Context, join *storekit.JoinState) error {
 	return t.Put(ctx, entry)
 }
 
-// End writes how the join ended.
-func (t *tx) End(ctx context.Context, join *storekit.JoinState) error {
+// endJoin writes how the join ended.
+func (t *tx) endJoin(ctx context.Context, join *storekit.JoinState) error {
 	was := join.Join
 	was.Status = roles.JoinPending
 	if err := t.Delete(ctx, joinIndex(&was)...); err != nil {
@@ -76,30 +104,12 @@ func (t *tx) End(ctx context.Context, join *storekit.JoinState) error {
 	if err := t.Put(ctx, joinIndex(&join.Join)...); err != nil {
 		return err
 	}
-	return t.Seal(ctx, join)
+	return t.writeJoin(ctx, join)
 }
 
-// Append appends the record that follows a join.
-func (t *tx) Append(ctx context.Context, record *outmill.Record) (*storekit.Appending, error) {
-	follow := &appending{Appending: storekit.NewAppending([]*outmill.Record{record})}
-	return follow.Appending, follow.run(ctx, t)
-}
-
-// Report settles the step that the message names.
-func (t *tx) Report(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID, as roles.StepStatus) (bool, error) {
-	rows, err := t.Find(ctx, []outmill.WorkItemID{message})
-	if err != nil {
-		return false, err
-	}
-	// If the message is gone, its own id is that of the step.
-	step := message
-	if len(rows) > 0 {
-		step = cmp.Or(rows[0].Step, message)
-	}
-	// A settlement changes the members of a step while it has the step locked.
-	if _, err := t.entry(ctx, true, stepKind, step.String()); err != nil {
-		return false, err
-	}
+// reportStep settles a step that is locked, unless it is settled or the join has ended. known says that it is a step of the join.
+func (t *tx) reportStep(ctx context.Context, join *storekit.JoinState, step outmill.WorkItemID, as roles.StepStatus) (
+	known bool, err error) {
 	member, err := t.entry(ctx, false, stepsOf(join.ID), step.String())
 	if err != nil || member == nil {
 		return false, err
@@ -109,7 +119,7 @@ func (t *tx) Report(ctx context.Context, join *storekit.JoinState, message outmi
 		return true, nil
 	}
 	member.Value = string(as) + reported
-	entry, err := t.countIn(join, storekit.StepCounts{}.Moved(status, as))
+	entry, err := t.countIn(join, stepCounts{}.moved(status, as))
 	if err != nil {
 		return true, err
 	}
@@ -118,33 +128,37 @@ func (t *tx) Report(ctx context.Context, join *storekit.JoinState, message outmi
 
 // AttachStep makes a record a step. See roles.Joins.
 func (e *Engine) AttachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
-	return joinStore{finder{e}}.OnJoin(ctx, "attach step", id, func(ctx context.Context, j storekit.JoinTx, join *storekit.JoinState) error {
-		return j.(*tx).attachStep(ctx, join, message)
-	})
+	return e.update(ctx, "attach step", func(ctx context.Context, t *tx) error { return t.attachStep(ctx, id, message) })
 }
 
-func (t *tx) attachStep(ctx context.Context, join *storekit.JoinState, message outmill.WorkItemID) error {
-	if err := t.countMembers(ctx, join); err != nil {
-		return err
-	}
+func (t *tx) attachStep(ctx context.Context, id outmill.JoinID, message outmill.WorkItemID) error {
 	row, found, err := t.Lock(ctx, message)
 	if err != nil {
 		return err
 	}
-	late := storekit.LateStep{Found: found, Waits: !row.WaitsFor.IsZero()}
 	name := cmp.Or(row.Step, message)
 	rows, step, err := t.stepToAttach(ctx, row, name)
 	if err != nil {
 		return err
 	}
-	member := driver.Entry{Kind: stepsOf(join.ID), Key: name.String()}
-	known, err := t.entry(ctx, false, member.Kind, member.Key)
+	join, err := t.lockJoin(ctx, id)
 	if err != nil {
 		return err
 	}
-	late.Member = known != nil
-	late.Open, late.Acked, late.Dead = step.Open, step.Acked, step.Dead
-	if attach, err := late.Check(message, join, t.e.config.Retain); err != nil || !attach {
+	if err := t.countMembers(ctx, join); err != nil {
+		return err
+	}
+	switch {
+	case !found || t.e.config.Retain <= 0:
+		return fmt.Errorf("%w: %s", roles.ErrUnknownMessage, message)
+	case !row.WaitsFor.IsZero():
+		return storekit.ErrWaitIsNoStep
+	}
+	member := driver.Entry{Kind: stepsOf(join.ID), Key: name.String()}
+	if known, err := t.entry(ctx, false, member.Kind, member.Key); err != nil || known != nil {
+		return err
+	}
+	if err := takes(join, 1); err != nil {
 		return err
 	}
 	if err := t.Attach(ctx, name, join.ID, rows); err != nil {
@@ -156,7 +170,7 @@ func (t *tx) attachStep(ctx context.Context, join *storekit.JoinState, message o
 		return err
 	}
 	member.Value = string(step.outcome())
-	counts, err := t.countIn(join, storekit.StepCounts{}.Moved(roles.StepPending, step.outcome()))
+	counts, err := t.countIn(join, stepCounts{}.moved(roles.StepPending, step.outcome()))
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/outmill/outmill"
@@ -19,8 +20,8 @@ import (
 // The entries of stepKind have what the joins of a step share: the key is the id of the step, and Value a
 // storedStep.
 //
-// Locks are taken in this order: rows, steps, joins, each sorted. Only what works on one join, such as a report,
-// locks the join first, and may have to run again.
+// Locks are taken in this order: rows, steps, joins, each sorted. Only work on a join that needs none of its rows and steps, such as a
+// seal, begins with the join.
 const (
 	joinKind = "join"
 	stepKind = "step"
@@ -97,15 +98,9 @@ func joinIndex(j *roles.Join) []driver.Entry {
 	return index
 }
 
-// joinEngine provides the calls of roles.Joins that all stores share.
-type joinEngine = storekit.JoinEngine
-
-// joinStore has what storekit.JoinEngine needs. See storekit.JoinStore.
-type joinStore struct{ finder }
-
-// StartJoin writes a join.
-func (j joinStore) StartJoin(ctx context.Context, operation string, join *roles.Join) error {
-	return j.e.inTx(ctx, operation, func(ctx context.Context, t *tx) error {
+// startJoin writes a join.
+func (e *Engine) startJoin(ctx context.Context, operation string, join *roles.Join) error {
+	return e.inTx(ctx, operation, func(ctx context.Context, t *tx) error {
 		started := *join
 		started.Status, started.CompletedSteps, started.FailedSteps, started.Reason = roles.JoinPending, 0, 0, ""
 		started.CreatedAt, started.UpdatedAt, started.FinishedAt = t.now.Of(), t.now.Of(), time.Time{}
@@ -141,16 +136,16 @@ func (t *tx) joinsOf(ctx context.Context, lock bool, keys []driver.Entry) ([]*st
 	return mappedOr(entries, t.joinOf)
 }
 
-// ReadJoins reads joins without a lock.
-func (j joinStore) ReadJoins(ctx context.Context, operation string, ids []outmill.JoinID) ([]*storekit.JoinState, error) {
-	return valueOf(ctx, j.e.view, operation, func(ctx context.Context, t *tx) ([]*storekit.JoinState, error) {
+// readJoins reads joins without a lock.
+func (e *Engine) readJoins(ctx context.Context, operation string, ids []outmill.JoinID) ([]*storekit.JoinState, error) {
+	return valueOf(ctx, e.view, operation, func(ctx context.Context, t *tx) ([]*storekit.JoinState, error) {
 		return t.joins(ctx, false, ids...)
 	})
 }
 
-// ListJoins reads joins of each status.
-func (j joinStore) ListJoins(ctx context.Context, operation string, query roles.JoinQuery) ([]*storekit.JoinState, error) {
-	return valueOf(ctx, j.e.view, operation, func(ctx context.Context, t *tx) (all []*storekit.JoinState, err error) {
+// listJoins reads joins of each status of the query, up to its Limit.
+func (e *Engine) listJoins(ctx context.Context, operation string, query roles.JoinQuery) ([]*storekit.JoinState, error) {
+	return valueOf(ctx, e.view, operation, func(ctx context.Context, t *tx) (all []*storekit.JoinState, err error) {
 		for _, status := range query.Statuses() {
 			index, err := t.Range(ctx, joinsWith(status, query.GroupingKey), query.After.String(), query.Limit)
 			if err != nil {
@@ -174,10 +169,10 @@ func (j joinStore) ListJoins(ctx context.Context, operation string, query roles.
 	})
 }
 
-// ListSteps reads steps of a join.
-func (j joinStore) ListSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID,
+// listSteps reads steps of a join.
+func (e *Engine) listSteps(ctx context.Context, operation string, id outmill.JoinID, after outmill.WorkItemID,
 	limit int) ([]roles.JoinStep, error) {
-	return valueOf(ctx, j.e.view, operation, func(ctx context.Context, t *tx) ([]roles.JoinStep, error) {
+	return valueOf(ctx, e.view, operation, func(ctx context.Context, t *tx) ([]roles.JoinStep, error) {
 		if _, err := t.join(ctx, false, id); err != nil {
 			return nil, err
 		}
@@ -205,30 +200,30 @@ func (t *tx) join(ctx context.Context, lock bool, id outmill.JoinID) (*storekit.
 	return found[0], nil
 }
 
-// MakeDue makes due the records that wait for the joins. It locks no join, because what settles a step locks rows
-// first, and joins last. It works in steps, and one that was cut short is repeated by the next snooze of a record.
-func (j joinStore) MakeDue(ctx context.Context, ids []outmill.JoinID) error {
-	limit := j.e.config.AtOnce.Step()
-	for _, id := range ids {
-		waits := func(*tx) driver.Search { return driver.Search{By: driver.ByWaiter, Join: id} }
+// joinsAtOnce is the most joins that one transaction of makeDue looks for.
+const joinsAtOnce = 100
+
+// makeDue makes due the records that wait for the joins. It locks no join, because joins are locked behind rows.
+// It works in steps, and one that was cut short is repeated by the next snooze of a record.
+func (e *Engine) makeDue(ctx context.Context, ids []outmill.JoinID) error {
+	limit := e.config.AtOnce.Step()
+	for some := range slices.Chunk(ids, joinsAtOnce) {
+		waiters := mapped(some, func(id outmill.JoinID) driver.Search { return driver.Search{By: driver.ByWaiter, Join: id} })
 		for n := limit; n == limit; {
 			var err error
-			n, err = j.e.sweepRows(ctx, "make records due", limit, waits, func(t *tx, r driver.Row) {
-				t.change(r, func(r *driver.Row) { hurry(r, t.now) })
+			n, err = e.count(ctx, "make records due", limit, func(ctx context.Context, t *tx) (int, error) {
+				n, _, err := t.changeAll(ctx, limit, t.searched(waiters...), func(r driver.Row) {
+					t.change(r, func(r *driver.Row) { hurry(r, t.now) })
+				})
+				return n, err
 			})
 			if err != nil {
 				return err
 			}
 		}
 	}
-	j.e.wake()
+	e.wake()
 	return nil
-}
-
-// Appended logs the record that follows a join, and wakes readers.
-func (j joinStore) Appended(records []*outmill.Record) {
-	j.e.log.Appended(false, records...)
-	j.e.wake()
 }
 
 // membersAtOnce is the most steps that one transaction of DeleteJoins deletes.
@@ -236,44 +231,61 @@ const membersAtOnce = 2000
 
 // DeleteJoins deletes joins that ended long ago. See roles.Joins.
 func (e *Engine) DeleteJoins(ctx context.Context, limit int) (deleted int, err error) {
-	for more := true; more && err == nil; more = more && deleted < limit {
-		var n int
-		n, err = e.count(ctx, "delete joins", limit-deleted, func(ctx context.Context, t *tx) (n int, err error) {
-			n, more, err = t.deleteJoins(ctx, limit-deleted)
+	const operation = "delete joins"
+	if err := storekit.CheckLimit(limit); err != nil {
+		return 0, e.explain(ctx, operation, err)
+	}
+	more := true
+	for more && deleted < limit {
+		// No lock is taken yet: those of the steps come before that of their join.
+		old, err := valueOf(ctx, e.view, operation, func(ctx context.Context, t *tx) ([]driver.Entry, error) {
+			return t.Old(ctx, joinKind, t.now-driver.Time(t.e.config.RetainJoins.Microseconds()), limit-deleted)
+		})
+		if err != nil || len(old) == 0 {
+			return deleted, err
+		}
+		n, err := valueOf(ctx, e.update, operation, func(ctx context.Context, t *tx) (n int, err error) {
+			n, more, err = t.deleteJoins(ctx, old)
 			return n, err
 		})
+		if err != nil {
+			return deleted, err
+		}
 		deleted += n
 	}
-	return deleted, err
+	return deleted, nil
 }
 
-// deleteJoins deletes up to limit joins. more says that it left one, some of whose steps may be deleted, to the
-// next transaction.
-func (t *tx) deleteJoins(ctx context.Context, limit int) (deleted int, more bool, err error) {
-	old, err := t.Old(ctx, joinKind, t.now-driver.Time(t.e.config.RetainJoins.Microseconds()), limit)
+// deleteJoins deletes joins that have ended. more says that it left some, or steps of one, to the next transaction.
+func (t *tx) deleteJoins(ctx context.Context, ended []driver.Entry) (deleted int, more bool, err error) {
+	var steps, whole []driver.Entry
+	for _, entry := range ended {
+		id, err := outmill.ParseJoinID(entry.Key)
+		if err != nil {
+			return 0, false, err
+		}
+		left := membersAtOnce - len(steps)
+		members, err := t.Range(ctx, stepsOf(id), "", left)
+		if err != nil {
+			return 0, false, err
+		}
+		steps = append(steps, members...)
+		if len(members) == left {
+			more = true
+			break
+		}
+		whole = append(whole, entry)
+	}
+	if err := t.forgetSteps(ctx, steps); err != nil {
+		return 0, false, err
+	}
+	// Another janitor may have deleted some.
+	joins, err := t.joinsOf(ctx, true, whole)
 	if err != nil {
 		return 0, false, err
 	}
-	left := membersAtOnce
-	for _, entry := range old {
-		join, err := t.joinOf(entry)
-		if err != nil {
-			return deleted, false, err
-		}
-		steps, err := t.Range(ctx, stepsOf(join.ID), "", left)
-		if err != nil {
-			return deleted, false, err
-		}
-		if err := t.forgetSteps(ctx, join.ID, steps); err != nil {
-			return deleted, false, err
-		}
-		if left -= len(steps); left == 0 {
-			return deleted, true, nil
-		}
-		if err := t.Delete(ctx, append(joinIndex(&join.Join), entry)...); err != nil {
-			return deleted, false, err
-		}
-		deleted++
+	for _, join := range joins {
+		whole = append(whole, joinIndex(&join.Join)...)
 	}
-	return deleted, false, nil
+	return len(joins), more, t.Delete(ctx, whole...)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// Of a fair topic the hash of topic and tenant says which of storekit.FairParts lines has a record. docs/stores.md draws
+// Of a fair topic the hash of topic and tenant says which of storekit.FairParts lines has a record. docs/store-rules.md draws
 // who may change what.
 
 const (
@@ -172,7 +172,7 @@ func (e *Engine) dueLines(req outmill.ClaimRequest, names []string) (due dueLine
 		if len(lines) == 1 {
 			continue
 		}
-		from := e.parts.Begin(req.Group, topic)
+		from := e.parts.begin(req.Group, topic)
 		slices.SortFunc(lines, func(a, b driver.Line) int { return cmp.Compare(a.Part, b.Part) })
 		if at := slices.IndexFunc(lines, func(line driver.Line) bool { return place(line) >= from }); at > 0 {
 			due.lines[topic] = slices.Concat(lines[at:], lines[:at])
@@ -183,7 +183,7 @@ func (e *Engine) dueLines(req outmill.ClaimRequest, names []string) (due dueLine
 
 func (e *Engine) isFair(line driver.Line) bool { return line.Part > 0 || e.ServesTurns(line.Topic) }
 
-// place is the place of a part for storekit.TurnRotation.
+// place is the place of a part for partRotation.
 func place(line driver.Line) string { return fmt.Sprintf("%02d", line.Part) }
 
 // serve claims from the parts of a topic, as much of each. last says that it is the last topic.
@@ -194,10 +194,14 @@ func (c *claim) serve(ctx context.Context, lines []driver.Line, want int, last b
 	end := len(c.got) + want
 	room := func() int { return min(c.room(), end-len(c.got)) }
 	for len(lines) > 0 && room() > 0 {
-		share := storekit.ShareOf(room(), min(len(lines), max(fewParts, room()/fromPart)))
-		some := lines[:min(len(lines), storekit.ShareOf(room(), share))]
+		share := shareOf(room(), min(len(lines), max(fewParts, room()/fromPart)))
+		some := lines[:min(len(lines), shareOf(room(), share))]
 		lines = slices.Clone(lines[len(some):])
-		alone, more, err := c.serveTogether(ctx, some, share)
+		alone, more, lost, err := c.serveTogether(ctx, some, share)
+		if lost {
+			// The claim looks again at the lines of which somebody else got rows.
+			more = slices.DeleteFunc(slices.Clone(some), func(line driver.Line) bool { return slices.Contains(alone, line) })
+		}
 		for _, line := range alone {
 			if err != nil || room() <= 0 {
 				break
@@ -217,13 +221,14 @@ func (c *claim) serve(ctx context.Context, lines []driver.Line, want int, last b
 }
 
 // serveTogether takes a share from each of the lines of which the ready rows decide, with one read and one write for all.
-// It returns the other lines, and those that may have more.
-func (c *claim) serveTogether(ctx context.Context, lines []driver.Line, share int) (alone, more []driver.Line, err error) {
+// It returns the other lines, and those that may have more. lost says that somebody else got rows of some, and that the claim may look
+// again.
+func (c *claim) serveTogether(ctx context.Context, lines []driver.Line, share int) (alone, more []driver.Line, lost bool, err error) {
 	ordered := c.req.Order == outmill.OrderKey
 	ask := driver.Ask{Owner: c.owner, Free: c.free, Limit: share, Keys: ordered, Lock: ordered, Pass: true}
 	pages, err := c.Pages(ctx, ask, lines)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, false, err
 	}
 	for i, page := range pages {
 		if page.Busy {
@@ -255,12 +260,9 @@ func (c *claim) serveTogether(ctx context.Context, lines []driver.Line, share in
 		}
 	}
 	all := c.of(driver.Line{}, 0)
-	if err = all.finish(ctx, false); all.lost && c.scanned(share*len(lines)) {
-		// The claim looks again at the lines of which somebody else got rows.
-		more = slices.DeleteFunc(slices.Clone(lines), func(line driver.Line) bool { return slices.Contains(alone, line) })
-	}
+	err = all.finish(ctx, false)
 	c.again = c.again || all.lost
-	return alone, more, err
+	return alone, more, all.lost && c.scanned(share*len(lines)), err
 }
 
 // shareOf is how much of the share the claim may take of the line.
@@ -283,7 +285,7 @@ func (c *claim) took(line driver.Line, n, want int) {
 		c.empty[line.Name()] = true
 	}
 	if n > 0 && c.e.isFair(line) {
-		c.e.parts.End(line.Group, line.Topic, storekit.AfterTurn(place(line)))
+		c.e.parts.end(line.Group, line.Topic, afterTurn(place(line)))
 	}
 }
 

@@ -27,12 +27,12 @@ func pauseKey(s roles.PauseScope) string { return hashed(s.Group, s.Topic, s.Key
 
 // readPauses has the pauses of the transaction's State.
 func (t *tx) readPauses(ctx context.Context) error {
-	known := t.e.pauses.Load()
+	known := t.e.pauses.load()
 	if known != nil && known.Generation() == t.State().Pauses {
 		t.pauses = known
 		return nil
 	}
-	t.e.busy.Forget()
+	t.e.busy.forget()
 	return t.scanPauses(ctx, known, t.State().Pauses)
 }
 
@@ -61,7 +61,7 @@ func (t *tx) scanPauses(ctx context.Context, known *roles.PauseList, generation 
 		list[i] = roles.PauseInfo{PauseScope: p.Scope, Number: p.Number, At: entry.Made.Of(), By: p.By, Reason: p.Reason}
 	}
 	t.pauses = roles.NewPauseList(generation, list)
-	t.e.pauses.Renew(known, t.pauses)
+	t.e.pauses.renew(known, t.pauses)
 	return nil
 }
 
@@ -99,8 +99,8 @@ func (t *tx) changePauses(ctx context.Context, list []roles.PauseInfo) error {
 		return err
 	}
 	t.OnCommit(func() {
-		t.e.busy.Forget()
-		t.e.pauses.Keep(roles.NewPauseList(now.Pauses, list))
+		t.e.busy.forget()
+		t.e.pauses.keep(roles.NewPauseList(now.Pauses, list))
 	})
 	return nil
 }
@@ -141,4 +141,4 @@ func (e *Engine) Paused(ctx context.Context) ([]roles.PauseInfo, error) {
 }
 
 // LastPauses returns the pauses as the store last read them. See roles.Pauses.
-func (e *Engine) LastPauses() *roles.PauseList { return e.pauses.Load() }
+func (e *Engine) LastPauses() *roles.PauseList { return e.pauses.load() }

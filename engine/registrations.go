@@ -58,7 +58,7 @@ func (t *tx) registrations(ctx context.Context) ([]storekit.StoredRegistration, 
 
 // routing returns the registrations as this transaction sees them.
 func (t *tx) routing(ctx context.Context) (*storekit.RoutingTable, error) {
-	known := t.e.routes.Load()
+	known := t.e.routes.load()
 	if known != nil && known.Generation == t.State().Routes {
 		return known, nil
 	}
@@ -67,7 +67,7 @@ func (t *tx) routing(ctx context.Context) (*storekit.RoutingTable, error) {
 		return nil, err
 	}
 	table := &storekit.RoutingTable{Generation: t.State().Routes, Registrations: registrations}
-	t.e.routes.Renew(known, table)
+	t.e.routes.renew(known, table)
 	return table, nil
 }
 

@@ -37,9 +37,32 @@ func (e *Engine) AreIdle(ctx context.Context, stores []any) ([]bool, error) {
 		resting, err := restingOf(ctx, rester, stores)
 		return resting, e.explain(ctx, operation, err)
 	}
-	return storekit.RestOf(ctx, stores, 1, func(ctx context.Context, other onEngine) (bool, error) {
-		return other.itself().searchedResting(ctx)
-	})
+	return restOf(ctx, stores, func(e *Engine) (bool, error) { return e.searchedResting(ctx) })
+}
+
+// restOf asks the stores one after the other. It returns an error of the caller's context or of a store of another kind. A store for
+// which ask fails is not at rest.
+func restOf(ctx context.Context, stores []any, ask func(e *Engine) (bool, error)) ([]bool, error) {
+	list := make([]*Engine, len(stores))
+	for i, other := range stores {
+		store, ok := other.(onEngine)
+		if !ok {
+			return nil, storekit.InvalidConfig("AreIdle got a %T: want what IdleWith of such stores returns", other)
+		}
+		list[i] = store.itself()
+	}
+	resting := make([]bool, len(list))
+	for i, e := range list {
+		if ctx.Err() != nil {
+			break
+		}
+		rests, err := ask(e)
+		resting[i] = rests && err == nil
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return resting, nil
 }
 
 // searchedResting asks by searches.
@@ -52,6 +75,7 @@ func (e *Engine) rest() driver.Rest {
 	return driver.Rest{DB: e.db, Processed: e.config.Retain, Ends: []driver.Ending{
 		{Kind: joinKind, Kept: e.config.RetainJoins},
 		{Kind: dedupKind}, {Kind: registrationKind}, {Kind: endedKind}, {Kind: noteKind}, {Kind: sagaKind},
+		{Kind: auditKind}, {Kind: commandKind},
 	}}
 }
 

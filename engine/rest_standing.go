@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/outmill/outmill/engine/driver"
-	"github.com/outmill/outmill/storekit"
 )
 
 // An answer that a store rests stands while a driver.Witness hears nothing. It is no older than a change that ends the rest, because
@@ -61,9 +60,8 @@ func restingOf(ctx context.Context, rester driver.Rester, stores []any) ([]bool,
 	var questions []question
 	var asked []driver.Rest
 	place := -1
-	resting, err := storekit.RestOf(ctx, stores, 1, func(ctx context.Context, other onEngine) (bool, error) {
+	resting, err := restOf(ctx, stores, func(e *Engine) (bool, error) {
 		place++
-		e := other.itself()
 		if err := e.life.Usable(ctx); err != nil {
 			return false, err
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// The methods of this file are the table of states in docs/stores.md. Nothing else changes the stage, the
+// The methods of this file are the table of states in docs/store-rules.md. Nothing else changes the stage, the
 // times and the counters of a row.
 //
 //	event                            from                               to

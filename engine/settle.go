@@ -100,7 +100,7 @@ func (e *Engine) giveBack(ctx context.Context, operation string, list []outmill.
 	_, err := e.settle(ctx, settling{operation: operation, durable: true, list: list, change: func(t *tx, r driver.Row, s outmill.Settlement) {
 		t.change(r, func(r *driver.Row) { how(t, r, s) })
 	}})
-	if err == nil && storekit.SomeAtOnce(list) {
+	if err == nil && someAtOnce(list) {
 		e.wake()
 	}
 	return err
@@ -115,7 +115,7 @@ func (e *Engine) Extend(ctx context.Context, length time.Duration, leases []outm
 	extend := func(t *tx, r driver.Row, _ outmill.Settlement) {
 		t.rewrite(r, func(r *driver.Row) { r.Wake = t.after(length) })
 	}
-	extended, err := e.settle(ctx, settling{operation: operation, list: storekit.Bare(leases), change: extend, urgent: true})
+	extended, err := e.settle(ctx, settling{operation: operation, list: bare(leases), change: extend, urgent: true})
 	if err != nil {
 		return nil, err
 	}
@@ -146,27 +146,27 @@ func (e *Engine) Ack(ctx context.Context, by string, leases []outmill.Lease) err
 		}
 		t.change(r, func(r *driver.Row) { process(r, by, t.now) })
 	}
-	_, err := e.settle(ctx, settling{operation: operation, list: storekit.Bare(leases), change: ack})
+	_, err := e.settle(ctx, settling{operation: operation, list: bare(leases), change: ack})
 	return err
 }
 
 // Abandon makes records due again after a delay, and counts the attempt. See outmill.Queue.
 func (e *Engine) Abandon(ctx context.Context, list []outmill.Settlement) error {
-	return e.giveBack(ctx, "abandon", storekit.ForAbandon(list), func(t *tx, r *driver.Row, s outmill.Settlement) {
+	return e.giveBack(ctx, "abandon", forAbandon(list), func(t *tx, r *driver.Row, s outmill.Settlement) {
 		abandon(r, t.now, t.after(s.Delay), s.Err)
 	})
 }
 
 // Snooze makes records due again after a delay. See outmill.Queue.
 func (e *Engine) Snooze(ctx context.Context, list []outmill.Settlement) error {
-	return e.giveBack(ctx, "snooze", storekit.ForSnooze(list), func(t *tx, r *driver.Row, s outmill.Settlement) {
+	return e.giveBack(ctx, "snooze", forSnooze(list), func(t *tx, r *driver.Row, s outmill.Settlement) {
 		snooze(r, t.after(s.Delay))
 	})
 }
 
 // Release gives records back. See outmill.Queue.
 func (e *Engine) Release(ctx context.Context, leases []outmill.Lease) error {
-	return e.giveBack(ctx, "release", storekit.Bare(leases), func(_ *tx, r *driver.Row, _ outmill.Settlement) { giveBack(r) })
+	return e.giveBack(ctx, "release", bare(leases), func(_ *tx, r *driver.Row, _ outmill.Settlement) { giveBack(r) })
 }
 
 // Fail makes records dead, and parks later records of their keys. Claims park those that are too many for one
@@ -193,7 +193,7 @@ func (e *Engine) Fail(ctx context.Context, list []outmill.Settlement) error {
 		}
 		return t.parkBehind(ctx, behind)
 	}
-	_, err := e.settle(ctx, settling{operation: "fail", durable: true, list: storekit.ForFail(list), change: fail, then: then})
+	_, err := e.settle(ctx, settling{operation: "fail", durable: true, list: forFail(list), change: fail, then: then})
 	return err
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// A step is one message: all its records, one for each group, count together. tx.apply counts a change of a row in
-// the same transaction, so no call that settles, expires, parks, requeues or deletes records has code for joins. The
+// A step is one message: all its records, one for each group, count together. tx.apply notes a change of a row, and tx.countSteps
+// counts it in the same transaction, so no call that settles, expires, parks, requeues or deletes records has code for joins. The
 // counts are of the step, and each join that is pending takes over the outcome; a join that has ended keeps what it
 // had. A report settles the step in one join for good, so what its message does later is not taken over there.
 
@@ -52,7 +52,7 @@ func stepKey(step outmill.WorkItemID) driver.Entry {
 
 // outcome is the status of the step by its records.
 func (s storedStep) outcome() roles.StepStatus {
-	return storekit.StepOutcome(s.Open, s.Acked, s.Dead)
+	return stepOutcome(s.Open, s.Acked, s.Dead)
 }
 
 // memberStatus is the status of a step in a join, and whether it was reported.
@@ -75,14 +75,15 @@ func (t *tx) removeAs(r driver.Row, as stepMove) {
 // drop removes a row that was deleted with its group: its step no longer waits for it.
 func (t *tx) drop(r driver.Row) { t.removeAs(r, stepMove{}) }
 
-// movedSteps returns the moves of the steps of rows that were written. What was lost was written by somebody else,
-// who has counted it.
-func (t *tx) movedSteps(c driver.Changes, lost map[outmill.WorkItemID]bool) map[string]stepMove {
-	moves := map[string]stepMove{}
+// moveSteps adds the moves of the steps of rows that were written. What was lost was written by somebody else, who has counted it.
+func (t *tx) moveSteps(c driver.Changes, lost map[outmill.WorkItemID]bool) {
+	if t.moves == nil {
+		t.moves = map[string]stepMove{}
+	}
 	add := func(r driver.Row, now stepMove) {
 		if move := now.minus(counted(r.Stage)); !lost[r.ID] && move != (stepMove{}) {
 			step := r.Step.String()
-			moves[step] = moves[step].plus(move)
+			t.moves[step] = t.moves[step].plus(move)
 		}
 	}
 	for _, change := range c.Rows {
@@ -100,7 +101,6 @@ func (t *tx) movedSteps(c driver.Changes, lost map[outmill.WorkItemID]bool) map[
 			add(r, as)
 		}
 	}
-	return moves
 }
 
 // hasSteps reports whether one of the rows is a record of a step.
@@ -109,8 +109,11 @@ func hasSteps(c *driver.Changes) bool {
 		slices.ContainsFunc(c.Delete, func(r driver.Row) bool { return !r.Step.IsZero() })
 }
 
-// countSteps counts moves of records in their steps, and in the joins of those that are pending.
-func (t *tx) countSteps(ctx context.Context, moves map[string]stepMove) error {
+// countSteps counts the moves of records in their steps, and in the joins of those that are pending. It is the last that a transaction
+// locks.
+func (t *tx) countSteps(ctx context.Context) error {
+	moves := t.moves
+	t.moves = nil
 	if len(moves) == 0 {
 		return nil
 	}
@@ -165,17 +168,17 @@ func (t *tx) countJoins(ctx context.Context, of map[outmill.JoinID][]string, ste
 		return nil, err
 	}
 	var written []driver.Entry
-	counts := map[string]storekit.StepCounts{}
+	counts := map[string]stepCounts{}
 	for _, member := range members {
 		was, isReported := memberStatus(member)
 		if now := steps[member.Key].outcome(); now != was && !isReported {
-			counts[member.Kind] = counts[member.Kind].Moved(was, now)
+			counts[member.Kind] = counts[member.Kind].moved(was, now)
 			member.Value = string(now)
 			written = append(written, member)
 		}
 	}
 	for kind, c := range counts {
-		if c == (storekit.StepCounts{}) {
+		if c == (stepCounts{}) {
 			continue
 		}
 		entry, err := t.countIn(pending[kind], c)
@@ -188,7 +191,7 @@ func (t *tx) countJoins(ctx context.Context, of map[outmill.JoinID][]string, ste
 }
 
 // countIn adds to the counts of a join that is locked, and returns the entry to write.
-func (t *tx) countIn(join *storekit.JoinState, c storekit.StepCounts) (driver.Entry, error) {
+func (t *tx) countIn(join *storekit.JoinState, c stepCounts) (driver.Entry, error) {
 	join.CompletedSteps += c.Completed
 	join.FailedSteps += c.Failed
 	join.UpdatedAt = t.now.Of()
@@ -235,9 +238,14 @@ func (t *tx) lockSteps(ctx context.Context, ids []string) ([]driver.Entry, error
 	return t.Entries(ctx, true, mapped(ids, func(id string) driver.Entry { return driver.Entry{Kind: stepKind, Key: id} })...)
 }
 
-// forgetSteps deletes steps of a join that has ended.
-func (t *tx) forgetSteps(ctx context.Context, id outmill.JoinID, members []driver.Entry) error {
-	entries, err := t.lockSteps(ctx, mapped(members, func(m driver.Entry) string { return m.Key }))
+// forgetSteps takes joins that have ended out of their steps, and deletes the steps that are then in no join. It locks the steps of all
+// joins together, before the joins.
+func (t *tx) forgetSteps(ctx context.Context, members []driver.Entry) error {
+	of := map[string][]string{}
+	for _, m := range members {
+		of[m.Key] = append(of[m.Key], m.Kind)
+	}
+	entries, err := t.lockSteps(ctx, slices.Sorted(maps.Keys(of)))
 	if err != nil {
 		return err
 	}
@@ -247,7 +255,7 @@ func (t *tx) forgetSteps(ctx context.Context, id outmill.JoinID, members []drive
 		if err != nil {
 			return err
 		}
-		step.Joins = slices.DeleteFunc(step.Joins, func(join outmill.JoinID) bool { return join == id })
+		step.Joins = slices.DeleteFunc(step.Joins, func(join outmill.JoinID) bool { return slices.Contains(of[entry.Key], stepsOf(join)) })
 		if len(step.Joins) == 0 {
 			gone = append(gone, entry)
 			continue
@@ -261,6 +269,39 @@ func (t *tx) forgetSteps(ctx context.Context, id outmill.JoinID, members []drive
 		return err
 	}
 	return t.Delete(ctx, append(gone, members...)...)
+}
+
+// stepOutcome returns the status of a step from the records of its message: open counts the
+// unsettled records, acked and dead the others. If all records are gone and none was acked,
+// the step has failed.
+func stepOutcome(open, acked, dead int) roles.StepStatus {
+	switch {
+	case dead > 0 || open <= 0 && acked == 0:
+		return roles.StepFailed
+	case open <= 0:
+		return roles.StepCompleted
+	}
+	return roles.StepPending
+}
+
+// stepCounts are the numbers to add to the counts of a join.
+type stepCounts struct{ Completed, Failed int }
+
+// moved returns the counts after a step has changed from one status to another.
+func (c stepCounts) moved(from, to roles.StepStatus) stepCounts {
+	c.add(from, -1)
+	c.add(to, +1)
+	return c
+}
+
+func (c *stepCounts) add(status roles.StepStatus, n int) {
+	switch status {
+	case roles.StepCompleted:
+		c.Completed += n
+	case roles.StepFailed:
+		c.Failed += n
+	case roles.StepPending:
+	}
 }
 
 func byWorkItem(a, b outmill.WorkItemID) int { return bytes.Compare(a[:], b[:]) }

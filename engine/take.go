@@ -28,13 +28,13 @@ func (e *Engine) LargestClaim() int {
 
 // take has the driver claim from the only line that is due, if it can, and if nothing of it needs the rules here. taken is false if it has
 // done nothing. again says that another claim may find more.
-func (e *Engine) take(ctx context.Context, req outmill.ClaimRequest, due dueLines, generation int64) (
+func (e *Engine) take(ctx context.Context, req outmill.ClaimRequest, due dueLines, generation int64, content driver.Want) (
 	records []roles.RawRecord, taken, again bool, err error) {
 	taker, can := e.db.(driver.Taker)
 	if !can || len(due.topics) != 1 || req.Limit > mostTaken {
 		return nil, false, false, nil
 	}
-	lines, pauses := due.lines[due.topics[0]], e.pauses.Load()
+	lines, pauses := due.lines[due.topics[0]], e.pauses.load()
 	if len(lines) != 1 || e.isFair(lines[0]) || pauses.Generation() != generation || mayPause(pauses, lines[0]) {
 		return nil, false, false, nil
 	}
@@ -43,7 +43,7 @@ func (e *Engine) take(ctx context.Context, req outmill.ClaimRequest, due dueLine
 		MaxBytes: min(mostTakenBytes, cmp.Or(req.MaxBytes, e.config.ReadBytes)),
 		Free:     req.Order == outmill.OrderNone, Alone: req.Order == outmill.OrderTopic,
 		Parks:  req.Order == outmill.OrderKey && req.KeyPolicy == outmill.KeyPark,
-		Pauses: generation, Durable: e.config.DurableSettle,
+		Pauses: generation, Durable: e.config.DurableSettle, Listed: content&driver.Listed != 0,
 	}
 	if req.MaxRecord > 0 {
 		ask.MaxRow = min(ask.MaxRow, req.MaxRecord+mostText)

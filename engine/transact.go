@@ -46,9 +46,6 @@ func (e *Engine) MayBeCommitted(ctx context.Context, err error) bool {
 // TxLimit returns the longest duration of a transaction. See roles.Transactor.
 func (e *Engine) TxLimit() time.Duration { return e.db.TxLimit() }
 
-// HasTransactions is true. See roles.Transactor.
-func (*Engine) HasTransactions() bool { return true }
-
 // inTx runs fn in the transaction of ctx, or in one of its own, which is durable. In both it may insert rows, and
 // write entries; in the caller's it changes no row.
 func (e *Engine) inTx(ctx context.Context, operation string, fn func(ctx context.Context, t *tx) error) error {

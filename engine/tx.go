@@ -29,8 +29,10 @@ type tx struct {
 	callers bool
 	// parks says that the transaction is a claim with KeyPark.
 	parks bool
-	// gone says what deleted rows count as for their steps, where that is not dead. hurries are the joins to look at after the commit.
+	// gone says what deleted rows count as for their steps, where that is not dead. moves are those of steps that are not counted yet:
+	// the transaction locks steps and joins when it has written all its rows. hurries are the joins to look at after the commit.
 	gone    map[outmill.WorkItemID]stepMove
+	moves   map[string]stepMove
 	hurries []outmill.JoinID
 	// undelivered are the rows that were made dead because no reader can handle them.
 	undelivered []driver.Row
@@ -63,8 +65,10 @@ func (e *Engine) do(ctx context.Context, operation string, run run, fn func(ctx 
 		if err := fn(ctx, t); err != nil {
 			return err
 		}
-		_, err := t.write(ctx)
-		return err
+		if _, err := t.write(ctx); err != nil {
+			return err
+		}
+		return t.countSteps(ctx)
 	})
 	if err != nil {
 		return e.explain(ctx, operation, err)
@@ -73,7 +77,7 @@ func (e *Engine) do(ctx context.Context, operation string, run run, fn func(ctx 
 		e.log.Undelivered(r.ID, r.Group, r.Topic, *r.Error)
 	}
 	if len(t.hurries) > 0 {
-		storekit.HurryJoins(ctx, joinStore{finder{e}}, t.hurries, e.log)
+		e.hurryJoins(ctx, t.hurries)
 	}
 	return nil
 }
@@ -202,11 +206,14 @@ func (t *tx) changeAll(ctx context.Context, limit int, find func(ctx context.Con
 	return changed, true, nil
 }
 
-// searched is a find of changeAll.
-func (t *tx) searched(search driver.Search) func(ctx context.Context, limit int) ([]driver.Row, error) {
+// searched is a find of changeAll. No row is found by two of the searches.
+func (t *tx) searched(searches ...driver.Search) func(ctx context.Context, limit int) ([]driver.Row, error) {
 	return func(ctx context.Context, limit int) ([]driver.Row, error) {
-		search.Limit = limit
-		return t.Rows(ctx, search)
+		for i := range searches {
+			searches[i].Limit = limit
+		}
+		rows, err := t.Rows(ctx, searches...)
+		return rows[:min(len(rows), limit)], err
 	}
 }
 
@@ -224,10 +231,10 @@ func (t *tx) write(ctx context.Context) (driver.Applied, error) {
 func (t *tx) apply(ctx context.Context, c driver.Changes) (driver.Applied, error) {
 	inOrder(&c)
 	steps := hasSteps(&c)
-	c.Last = c.Last && !steps
+	c.Last = c.Last && !steps && len(t.moves) == 0
 	done, err := t.Apply(ctx, c)
 	if err == nil && steps {
-		err = t.countSteps(ctx, t.movedSteps(c, done.Lost))
+		t.moveSteps(c, done.Lost)
 	}
 	t.noteUndelivered(c, done.Lost)
 	if err != nil || len(done.Lost) == 0 {

@@ -10,12 +10,10 @@ import (
 	"github.com/outmill/outmill/storekit"
 )
 
-// workbench provides the DeadLetters, Edit, Skip and Audited of roles.Repairs.
-type workbench = storekit.WorkbenchEngine
-
-// Letters returns those of the dead records that no other record has parked.
-func (f finder) Letters(ctx context.Context, operation string, ids []outmill.WorkItemID) ([]roles.DeadLetter, error) {
-	return valueOf(ctx, f.e.view, operation, func(ctx context.Context, t *tx) (letters []roles.DeadLetter, err error) {
+// letters returns those of the dead records that no other record has parked, in the order of the ids: each that is not marked as
+// parked, and the first marked one of each key. It counts the marked records behind each, up to MaxWaiting.
+func (e *Engine) letters(ctx context.Context, operation string, want driver.Want, ids []outmill.WorkItemID) ([]roles.DeadLetter, error) {
+	return valueOf(ctx, e.view, operation, func(ctx context.Context, t *tx) (letters []roles.DeadLetter, err error) {
 		rows, err := t.Find(ctx, ids)
 		if err == nil {
 			rows, err = t.heads(ctx, rows)
@@ -23,7 +21,7 @@ func (f finder) Letters(ctx context.Context, operation string, ids []outmill.Wor
 		if err != nil {
 			return nil, err
 		}
-		rows, records, err := t.load(ctx, rows, wantedIn(ctx))
+		rows, records, err := t.load(ctx, rows, want)
 		if err != nil {
 			return nil, err
 		}
@@ -88,10 +86,10 @@ func (t *tx) lockRecord(ctx context.Context, id outmill.WorkItemID) (r driver.Ro
 	return r, records[0], nil
 }
 
-// EditDead changes a dead record.
-func (f finder) EditDead(ctx context.Context, operation string, id outmill.WorkItemID,
+// editDead changes a record that is locked. If change returns a record, its payload and metadata are written, and the entry.
+func (e *Engine) editDead(ctx context.Context, operation string, id outmill.WorkItemID,
 	change func(before *outmill.Record) (*outmill.Record, roles.AuditEntry, error)) error {
-	return f.e.update(ctx, operation, func(ctx context.Context, t *tx) error {
+	return e.update(ctx, operation, func(ctx context.Context, t *tx) error {
 		r, before, err := t.lockRecord(ctx, id)
 		if err != nil {
 			return err
@@ -107,7 +105,7 @@ func (f finder) EditDead(ctx context.Context, operation string, id outmill.WorkI
 		if err != nil {
 			return err
 		}
-		if err := f.e.db.Limits().Check(-1, after, metadata); err != nil {
+		if err := e.db.Limits().Check(-1, after, metadata); err != nil {
 			return err
 		}
 		r.Size = after.Size()
@@ -139,11 +137,11 @@ func (t *tx) setsUnreadable(ctx context.Context, r driver.Row, before, after *ou
 	return nil
 }
 
-// SkipDead removes a dead record and requeues what is parked behind it, in steps. Between two steps the record
+// skipDead removes a dead record and requeues what is parked behind it, in steps. Between two steps the record
 // has SkippedError and keeps in Next the time at which all become due.
-func (f finder) SkipDead(ctx context.Context, operation string, id outmill.WorkItemID, nth int,
+func (e *Engine) skipDead(ctx context.Context, operation string, id outmill.WorkItemID, nth int,
 	check func(*outmill.Record) (roles.AuditEntry, error)) (roles.Skipped, error) {
-	skipped, err := valueOf(ctx, f.e.update, operation, func(ctx context.Context, t *tx) (skipped roles.Skipped, err error) {
+	skipped, err := valueOf(ctx, e.update, operation, func(ctx context.Context, t *tx) (skipped roles.Skipped, err error) {
 		if err := t.lockLineOf(ctx, id); err != nil {
 			return skipped, err
 		}
@@ -152,16 +150,22 @@ func (f finder) SkipDead(ctx context.Context, operation string, id outmill.WorkI
 			return skipped, err
 		}
 		entry, err := check(record)
-		more := false
+		due, more := t.now, false
+		if record.LastError == storekit.SkippedError {
+			due = head.Next
+		}
 		if err == nil && holdsKey(head, record) {
-			skipped.Released, more, err = t.release(ctx, &head, record, f.e.config.AtOnce.Requeue(nth))
+			skipped.Released, more, err = t.release(ctx, head, due, e.config.AtOnce.Requeue(nth))
 		}
 		if err != nil {
 			return skipped, err
 		}
 		count := skipped.Released
 		if more {
-			t.rewrite(head, markSkipped)
+			t.rewrite(head, func(r *driver.Row) {
+				markSkipped(r)
+				r.Next = due
+			})
 		} else {
 			t.remove(head)
 			skipped.Done, entry.After.Status = true, roles.AuditDeleted
@@ -173,7 +177,7 @@ func (f finder) SkipDead(ctx context.Context, operation string, id outmill.WorkI
 		return skipped, t.audit(ctx, entry, count)
 	})
 	if skipped.Released > 0 {
-		f.e.wake()
+		e.wake()
 	}
 	return skipped, err
 }
@@ -189,15 +193,10 @@ func (t *tx) lockLineOf(ctx context.Context, id outmill.WorkItemID) error {
 }
 
 // release requeues the first parked rows behind the head, unless an earlier row of the key is parked.
-func (t *tx) release(ctx context.Context, head *driver.Row, record *outmill.Record, limit int) (released int, more bool, err error) {
+func (t *tx) release(ctx context.Context, head driver.Row, due driver.Time, limit int) (released int, more bool, err error) {
 	states, err := t.Keys(ctx, head.Line, "", []string{head.Key})
 	if err != nil || states[head.Key].Parked < head.Seq {
 		return 0, false, err
 	}
-	due := t.now
-	if record.LastError == storekit.SkippedError {
-		due = head.Next
-	}
-	head.Next = due
-	return t.requeueBehind(ctx, *head, head.Seq, due, limit)
+	return t.requeueBehind(ctx, head, head.Seq, due, limit)
 }

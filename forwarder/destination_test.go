@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
+	"github.com/outmill/outmill/forwarder"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/storekit"
@@ -234,7 +235,12 @@ func each(t *testing.T, test func(t *testing.T, pub message.Publisher, d *destin
 	t.Run("with a publisher of raw records", func(t *testing.T) {
 		t.Parallel()
 		d := newBatchDestination(t)
-		test(t, rawDestination{d}, d.destination)
+		test(t, rawDestination{batchDestination: d}, d.destination)
+	})
+	t.Run("with a publisher of raw records, of which some come in batches", func(t *testing.T) {
+		t.Parallel()
+		d := newBatchDestination(t)
+		test(t, rawDestination{d, true}, d.destination)
 	})
 	t.Run("with a plain publisher", func(t *testing.T) {
 		t.Parallel()
@@ -245,8 +251,12 @@ func each(t *testing.T, test func(t *testing.T, pub message.Publisher, d *destin
 
 var _ storekit.BatchPublisher = (*batchDestination)(nil)
 
-// rawDestination takes records. The forwarders of the tests claim every second of its batches raw.
-type rawDestination struct{ *batchDestination }
+// rawDestination takes records. If it alternates, the forwarders of the tests claim every second of its batches raw, and handle some record
+// by record.
+type rawDestination struct {
+	*batchDestination
+	alternates bool
+}
 
 func (d rawDestination) PublishesRaw(message.Publisher) func(ctx context.Context, batch []roles.RawRecord) error {
 	return func(ctx context.Context, batch []roles.RawRecord) error {
@@ -279,9 +289,23 @@ func (a *alternating) RawClaims(outmill.Queue) roles.RawClaims {
 
 // alternate returns the store with claims that alternate, for a publisher that takes records.
 func alternate(store outmill.Queue, pub message.Publisher) outmill.Queue {
-	_, raw := pub.(storekit.RawPublisher)
-	if file, is := store.(*sqlite.Store); is && raw {
+	if file, is := store.(*sqlite.Store); is && alternates(pub) {
 		return &alternating{Store: file}
 	}
 	return store
+}
+
+func alternateBatches(fwd *forwarder.Forwarder, pub message.Publisher) {
+	if alternates(pub) {
+		forwarder.AlternateBatches(fwd)
+	}
+}
+
+// alternates reports whether a publisher takes records, and is not always to get them in batches.
+func alternates(pub message.Publisher) bool {
+	if d, is := pub.(rawDestination); is {
+		return d.alternates
+	}
+	_, raw := pub.(storekit.RawPublisher)
+	return raw
 }

@@ -52,6 +52,7 @@ func newForwarder(tb testing.TB, store outmill.Queue, pub message.Publisher, cfg
 	tb.Helper()
 	fwd, err := forwarder.New(alternate(store, pub), pub, cfg, nil)
 	require.NoError(tb, err)
+	alternateBatches(fwd, pub)
 	return fwd
 }
 
@@ -66,6 +67,7 @@ func startLogged(tb testing.TB, store outmill.Queue, pub message.Publisher, cfg 
 	tb.Helper()
 	fwd, err := forwarder.New(alternate(store, pub), pub, cfg, log)
 	require.NoError(tb, err)
+	alternateBatches(fwd, pub)
 	ended := make(chan error, 1)
 	go func() { ended <- fwd.Run(context.Background()) }()
 	<-fwd.Running()

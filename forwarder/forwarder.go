@@ -16,6 +16,7 @@ import (
 	"github.com/outmill/outmill/internal/batching"
 	"github.com/outmill/outmill/internal/worker"
 	"github.com/outmill/outmill/janitor"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -26,9 +27,10 @@ type Forwarder struct {
 	// publisher is for its limit of sizes; send publishes.
 	publisher message.Publisher
 	send      sender
-	// raw says that records are published without messages.
-	raw bool
-	cfg Config
+	// raw publishes records without messages; nil if the publisher cannot, or if hooks need messages. whole: see worker.Config.
+	raw   func(ctx context.Context, batch []roles.RawRecord) error
+	whole func() bool
+	cfg   Config
 	// mostBatch is the largest number of records of one claim and one publish.
 	mostBatch int
 	log       watermill.LoggerAdapter
@@ -74,11 +76,14 @@ func New(queue outmill.Queue, publisher message.Publisher, cfg Config, logger wa
 	mode := modeOf(publisher)
 	f := &Forwarder{
 		queue: queue, publisher: publisher,
-		send: newSender(mode, publisher, cfg), raw: rawOf(mode, cfg) != nil,
+		send: newSender(mode, publisher, cfg), raw: rawOf(mode, cfg),
 		cfg: cfg, mostBatch: mostBatch,
 		log:     storekit.LogWith(logger, watermill.LogFields{"store": queue.Name(), "group": cfg.Group}),
 		running: make(chan struct{}),
 		pinger:  batching.PingerOf(publisher),
+	}
+	if f.raw != nil && cfg.KeyPolicy != outmill.KeyPark {
+		f.whole = func() bool { return true }
 	}
 	f.reached.Store(f.pinger == nil)
 	f.fails = worker.Faults{Log: f.log, Of: "forwarder", OnError: cfg.OnError}

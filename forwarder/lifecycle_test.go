@@ -168,15 +168,7 @@ func TestForwarder_Lifecycle(t *testing.T) {
 		add(t, store, recs("orders", "", 5)...)
 		d := newBatchDestination(t)
 		inside := make(chan struct{})
-		d.wrap(func(ctx context.Context, batch []storekit.Outgoing, _ func() error) error {
-			close(inside)
-			<-ctx.Done()
-			failed := &storekit.PublishError{Total: len(batch)}
-			for i := range batch {
-				failed.Failed = append(failed.Failed, storekit.FailedMessage{Index: i, Err: ctx.Err()})
-			}
-			return failed
-		})
+		d.wrap(nothingUntilItsEnd(inside))
 		cfg := quick()
 		cfg.CloseTimeout = 10 * time.Millisecond
 		l := journal.New()
@@ -511,5 +503,18 @@ func sleepy(store *sqlite.Store, g *gate) *queueWith {
 			}
 			return store.Claim(ctx, req)
 		},
+	}
+}
+
+// nothingUntilItsEnd closes inside, waits until the context of the publish ends, and fails each message.
+func nothingUntilItsEnd(inside chan<- struct{}) func(ctx context.Context, batch []storekit.Outgoing, publish func() error) error {
+	return func(ctx context.Context, batch []storekit.Outgoing, _ func() error) error {
+		close(inside)
+		<-ctx.Done()
+		failed := &storekit.PublishError{Total: len(batch)}
+		for i := range batch {
+			failed.Failed = append(failed.Failed, storekit.FailedMessage{Index: i, Err: ctx.Err()})
+		}
+		return failed
 	}
 }

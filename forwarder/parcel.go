@@ -135,7 +135,7 @@ func (f *Forwarder) render(p *parcel) (err error) {
 			err = fmt.Errorf("outmill: forwarder hook panicked: %v", r)
 		}
 	}()
-	if f.raw {
+	if f.raw != nil {
 		return nil
 	}
 	rec := p.item.Record

@@ -130,7 +130,8 @@ func (f *Forwarder) workerConfig(failing *worker.Failing, running *worker.Regist
 		PollInterval:    f.cfg.PollInterval,
 		MaxErrorBackoff: f.cfg.MaxErrorBackoff,
 		FlushInterval:   f.cfg.AckFlushInterval,
-		Raw:             f.raw,
+		Raw:             f.raw != nil,
+		Whole:           f.whole,
 		Pipelined:       true,
 		OnDead:          f.cfg.OnDead,
 		Name:            f.cfg.Worker,
@@ -181,13 +182,21 @@ func (p *pass) prepareEnd() (stop func()) {
 // the outcomes of the previous one.
 func (p *pass) forwardAll() {
 	for !p.ending() {
-		items, err := p.worker.Take(p.ctx, p.forwarder.mostBatch)
+		items, batches, err := p.worker.TakeBatches(p.ctx, p.forwarder.mostBatch)
 		if err != nil {
 			return
 		}
-		parcels := wrap(items)
-		p.flow.admit(parcels)
-		p.publish(parcels)
+		parcels, published := wrap(items), false
+		if len(batches) > 0 {
+			parcels, published = p.forwardBatches(batches)
+		}
+		if !published {
+			p.flow.admit(parcels)
+			p.publish(parcels)
+		}
+		if len(parcels) == 0 {
+			continue
+		}
 		if p.ending() {
 			p.flow.settleLast(parcels)
 		} else {
@@ -212,7 +221,7 @@ func (p *pass) publish(parcels []*parcel) {
 		p.within(func(ctx context.Context) { p.forwarder.prepare(ctx, parcels) })
 		p.within(func(ctx context.Context) { p.forwarder.send.send(ctx, parcels) })
 	}()
-	late := time.NewTimer(2*p.forwarder.cfg.PublishTimeout + afterCancel)
+	late := time.NewTimer(p.forwarder.late())
 	defer late.Stop()
 	select {
 	case <-sent:
@@ -222,6 +231,9 @@ func (p *pass) publish(parcels []*parcel) {
 		p.awaitLate(parcels, sent)
 	}
 }
+
+// late is the time after which a publisher, or a hook, hangs.
+func (f *Forwarder) late() time.Duration { return 2*f.cfg.PublishTimeout + afterCancel }
 
 func (p *pass) within(do func(ctx context.Context)) {
 	ctx, cancel := context.WithTimeout(p.sendCtx, p.forwarder.cfg.PublishTimeout)

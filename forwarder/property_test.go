@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -16,7 +15,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/forwarder"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/walks"
 	"github.com/outmill/outmill/sqlite"
 )
 
@@ -85,14 +84,7 @@ func TestForwarder_Property(t *testing.T) {
 
 	t.Run("with any failures each message arrives in the order of its key or is dead for a reason", func(t *testing.T) {
 		t.Parallel()
-		walks, failed := 0, false
-		rapid.Check(t, func(t *rapid.T) {
-			// Once a walk has failed, rapid makes more of them to find a short one.
-			if walks++; walks > testenv.Steps(20, math.MaxInt) && !failed {
-				return
-			}
-			passed := false
-			defer func() { failed = failed || !passed }()
+		walks.Check(t, 20, func(t *rapid.T) {
 			s := drawScenario(t)
 			cfg := quick()
 			cfg.Retry.MaxAttempts = -1
@@ -103,7 +95,6 @@ func TestForwarder_Property(t *testing.T) {
 			cfg.Unordered = cfg.KeyPolicy == outmill.KeyBlock && rapid.IntRange(0, 3).Draw(t, "unordered") == 0
 			arrived, dead := play(t, s, cfg, rapid.Bool().Draw(t, "batches"), rapid.IntRange(1, 2).Draw(t, "forwarders"))
 			check(t, s, cfg, arrived, dead)
-			passed = true
 		})
 	})
 }

@@ -70,7 +70,7 @@ func TestForwarder_Raw(t *testing.T) {
 			store := &claimed{Store: newStore(t), asked: one.asked}
 			register(t, store)
 			add(t, store, rec("orders", "k", "m"))
-			d := rawDestination{newBatchDestination(t)}
+			d := rawDestination{batchDestination: newBatchDestination(t)}
 			n, err := newForwarder(t, store, d, one.cfg).Once(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, 1, n)
@@ -88,7 +88,7 @@ func TestForwarder_Raw(t *testing.T) {
 		bad := rec("orders", "k", "bad")
 		bad.Metadata = map[string]string{"a": "b", "c": "d"}
 		add(t, store, bad)
-		d := rawDestination{newBatchDestination(t)}
+		d := rawDestination{batchDestination: newBatchDestination(t)}
 		d.failOnly(outmill.Permanent(errors.New("never")), "bad")
 		dead := make(chan *outmill.Record, 1)
 		_, err := newForwarder(t, store, d, forwarder.Config{OnDead: func(rec *outmill.Record, _ string) { dead <- rec }}).Once(t.Context())

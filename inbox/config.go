@@ -69,12 +69,6 @@ type Config struct {
 	// after 60 s.
 	MaxProcessing time.Duration
 
-	// AllowWithoutTransactions accepts a MongoDB store without transactions. The inbox then
-	// writes the note after the handler has succeeded. So the message is handled twice if the
-	// process dies before it writes the note, or if two deliveries run at the same time, such as
-	// that of a process which was stopped and goes on late.
-	AllowWithoutTransactions bool
-
 	// OnDuplicate is called for each duplicate, before it is acked. It must not block. Default
 	// nil.
 	OnDuplicate func(msg *message.Message)

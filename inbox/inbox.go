@@ -30,7 +30,7 @@ type Inbox struct {
 }
 
 // New makes an inbox that keeps its notes in the store, which must be a roles.Transactor
-// and a roles.Inbox, as sqlite, postgres, mongo and sqlserver are. The caller closes the
+// and a roles.Inbox, as the stores of this module are. The caller closes the
 // store. New returns outmill.ErrInvalidConfig for an invalid Config, a nil store, or a store
 // without an inbox.
 func New(store outmill.Writer, cfg Config) (*Inbox, error) {
@@ -40,7 +40,7 @@ func New(store outmill.Writer, cfg Config) (*Inbox, error) {
 	transactor, transacts := outmill.As[roles.Transactor](store)
 	notes, keeps := outmill.As[roles.Inbox](store)
 	if !transacts || !keeps {
-		return nil, fmt.Errorf("%w: inbox.New: a %T has no inbox: use a store of sqlite, postgres, mongo or sqlserver",
+		return nil, fmt.Errorf("%w: inbox.New: a %T has no inbox: use a store of sqlite, postgres, mysql, mongo or sqlserver",
 			outmill.ErrInvalidConfig, store)
 	}
 	limit := transactor.TxLimit()
@@ -133,13 +133,6 @@ func (d *delivery) handle() error {
 		return cmp.Or(d.run(ctx), ctx.Err())
 	})
 	crash.At("committed")
-	switch {
-	case errors.Is(err, roles.ErrNoTransactions) && b.cfg.AllowWithoutTransactions:
-		duplicate, err = d.withoutTransaction(ctx)
-	case errors.Is(err, roles.ErrNoTransactions):
-		return fmt.Errorf("outmill/inbox: %w: turn them on, or set Config.AllowWithoutTransactions, which may handle a message twice",
-			err)
-	}
 	if err == nil && duplicate {
 		d.tellDuplicate()
 	}
@@ -175,22 +168,6 @@ func (d *delivery) run(ctx context.Context) error {
 	err = d.inbox.cfg.Publisher.Publish(topic, produced...)
 	crash.At("published")
 	return err
-}
-
-// withoutTransaction runs the handler, and then writes the note. See
-// Config.AllowWithoutTransactions.
-func (d *delivery) withoutTransaction(ctx context.Context) (duplicate bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, d.inbox.cfg.MaxProcessing)
-	defer cancel()
-	duplicate, err = d.inbox.notes.HasNote(ctx, d.note.Consumer, d.note.Key)
-	if err != nil || duplicate {
-		return duplicate, err
-	}
-	if err := d.run(ctx); err != nil {
-		return false, err
-	}
-	_, err = d.inbox.notes.PutNote(ctx, d.note, 0)
-	return false, err
 }
 
 func (d *delivery) tellDuplicate() {

@@ -16,12 +16,16 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/inbox"
+	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/publisher"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/subscriber"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testenv.ManyAtATime()
+	goleak.VerifyTestMain(m)
+}
 
 const (
 	patience = 5 * time.Minute

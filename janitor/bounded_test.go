@@ -41,6 +41,12 @@ func (s *silent) Attach(func(context.Context)) (detach func(), err error) { retu
 
 func (s *silent) Name() string { return "silent" }
 
+func (s *silent) IdleWith() (with, self any) { return s, s }
+
+func (s *silent) AreIdle(ctx context.Context, _ []any) ([]bool, error) {
+	return nil, s.wait(ctx, "idle")
+}
+
 func (s *silent) Maintain(ctx context.Context) (bool, error) { return false, s.wait(ctx, "maintain") }
 
 func (s *silent) ReapExpired(ctx context.Context, _ int) (int, error) { return 0, s.wait(ctx, "reap") }
@@ -73,6 +79,7 @@ func (s *silent) DeleteDedupKeys(ctx context.Context, _ int) (int, error) {
 
 var (
 	_ roles.Sagas     = (*silent)(nil)
+	_ roles.Idle      = (*silent)(nil)
 	_ outmill.Janitor = (*silent)(nil)
 )
 
@@ -87,7 +94,7 @@ func TestJanitor_Silent(t *testing.T) {
 			_, err = j.RunOnce(t.Context())
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.ErrorContains(t, err, "the store did not answer within 1m0s")
-			require.Len(t, store.calls, 10, "calls of the janitor: %v", store.calls)
+			require.Len(t, store.calls, 11, "calls of the janitor: %v", store.calls)
 			require.NoError(t, j.Close())
 		})
 	})

@@ -24,9 +24,13 @@ type chore struct {
 
 // round does each chore until no work is left. If end is not zero, no turn begins after it but
 // the first, because a round that comes late on a busy machine must also do some work. The
-// chores take turns, so that a long one holds up no other. left says that some work is left.
+// chores take turns, so that a long one holds up no other. left says that some work is left. A store that is idle is
+// asked that, and nothing else.
 func (j *Janitor) round(ctx context.Context, end time.Time) (report Report, left bool, err error) {
 	todo := j.chores(&report)
+	if j.idle(ctx, todo) {
+		todo = nil
+	}
 	var errs []error
 	for first := true; len(todo) > 0 && ctx.Err() == nil; first = false {
 		if !first && !end.IsZero() && !time.Now().Before(end) {
@@ -49,6 +53,28 @@ func (j *Janitor) round(ctx context.Context, end time.Time) (report Report, left
 	err = errors.Join(append(errs, ctx.Err())...)
 	j.tell(report, err)
 	return report, len(todo) > 0, err
+}
+
+// idle reports whether the store says that no chore would find work, which is what the chores would say. Of an error
+// the chores tell.
+func (j *Janitor) idle(ctx context.Context, all []chore) bool {
+	asker, ok := outmill.As[roles.Idle](j.store)
+	if !ok {
+		return false
+	}
+	_, self := asker.IdleWith()
+	began := time.Now()
+	idle, err := worker.Bounded(ctx, worker.UpkeepWithin, func(ctx context.Context) (bool, error) {
+		answers, err := asker.AreIdle(ctx, []any{self})
+		return err == nil && answers[0], err
+	})
+	if err != nil || !idle {
+		return false
+	}
+	for _, c := range all {
+		j.calls.Note(ctx, storekit.CallUpkeep, c.name, began, nil)
+	}
+	return true
 }
 
 // batch does one batch of a chore, and pauses after a full one.

@@ -122,7 +122,7 @@ func (r *remote) publish(ctx context.Context, delivery outmill.DeliveryInfo, p r
 	case errors.Is(err, roles.ErrJoinExists):
 		// Another handling has sent it.
 		return nil
-	case errors.Is(err, outmill.ErrInvalidRecord), errors.Is(err, roles.ErrNoTransactions):
+	case errors.Is(err, outmill.ErrInvalidRecord):
 		return outmill.Permanent(fmt.Errorf("outmill: send step %s to %q: %w", p.Step, p.Store, err))
 	}
 	return err

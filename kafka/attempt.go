@@ -55,6 +55,7 @@ func load(ctx context.Context, client *client, deliveries []*delivery) *attempt 
 	a.unbatched.Add(len(deliveries))
 	a.unanswered.Add(len(deliveries))
 	sending := make([]inFlight, len(deliveries))
+	now := time.Now()
 	for i, d := range deliveries {
 		p := &sending[i]
 		p.Context, p.delivery, p.attempt = ctx, d, a
@@ -62,7 +63,9 @@ func load(ctx context.Context, client *client, deliveries []*delivery) *attempt 
 		if d.sent {
 			record = &kgo.Record{Topic: record.Topic, Key: record.Key, Value: record.Value, Headers: record.Headers, Timestamp: record.Timestamp}
 		}
-		d.sent, record.Context = true, p
+		if d.sent, record.Context = true, p; record.Timestamp.IsZero() {
+			record.Timestamp = now
+		}
 		client.Produce(ctx, record, onOutcome)
 	}
 	// Records of a topic that the client does not know yet are in no batch until the client

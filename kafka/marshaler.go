@@ -31,7 +31,8 @@ type DefaultMarshaler struct{}
 // Marshal implements Marshaler.
 func (DefaultMarshaler) Marshal(topic string, msg *message.Message) (*kgo.Record, error) {
 	var record kgo.Record
-	if err := newMarshalling(DefaultMarshaler{}, 1).usualRecord(&record, topic, msg); err != nil {
+	// The caller may change the record.
+	if err := (&marshalling{}).usualRecord(&record, topic, msg); err != nil {
 		return nil, err
 	}
 	return &record, nil

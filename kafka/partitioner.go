@@ -1,8 +1,6 @@
 package kafka
 
 import (
-	"hash/fnv"
-
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -19,9 +17,12 @@ func partitioner() kgo.Partitioner {
 
 var partitionOf = kgo.SaramaCompatHasher(fnv1a)
 
+// fnv1a is the hash of hash/fnv, which allocates.
 func fnv1a(key []byte) uint32 {
-	h := fnv.New32a()
-	// Write of a hash never returns an error.
-	_, _ = h.Write(key)
-	return h.Sum32()
+	const offset, prime = 2166136261, 16777619
+	h := uint32(offset)
+	for _, c := range key {
+		h = (h ^ uint32(c)) * prime
+	}
+	return h
 }

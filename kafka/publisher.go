@@ -196,11 +196,15 @@ func (p *Publisher) prepare(n int, marshal func(m *marshalling, i int, d *delive
 func (p *Publisher) split(deliveries []*delivery) (known, unknown []*delivery) {
 	isKnown := map[string]bool{}
 	known = make([]*delivery, 0, len(deliveries))
+	k, last := false, ""
 	for _, d := range deliveries {
-		k, asked := isKnown[d.topic]
-		if !asked {
-			k = p.lane.topics.isKnown(d.topic)
-			isKnown[d.topic] = k
+		if d.topic != last {
+			var asked bool
+			if k, asked = isKnown[d.topic]; !asked {
+				k = p.lane.topics.isKnown(d.topic)
+				isKnown[d.topic] = k
+			}
+			last = d.topic
 		}
 		if k {
 			known = append(known, d)

@@ -43,5 +43,5 @@ func (m *marshalling) rawRecord(into *kgo.Record, r roles.RawRecord) error {
 	if r.Key != "" {
 		into.Key = m.bytes(r.Key)
 	}
-	return checkTopicName(r.Topic)
+	return m.checkTopic(r.Topic)
 }

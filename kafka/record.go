@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"fmt"
+	"unsafe"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -20,11 +21,14 @@ type marshalling struct {
 	// left is the number of messages that are not marshalled yet.
 	left    int
 	headers []kgo.RecordHeader
-	text    []byte
+	// lent says that the records go to the client, which only reads them, so that they may be made of the memory of the texts.
+	lent bool
+	// checked is the last topic whose name is one of Kafka's.
+	checked string
 }
 
 func newMarshalling(marshaler Marshaler, messages int) *marshalling {
-	return &marshalling{marshaler: marshaler, usual: marshaler == DefaultMarshaler{}, left: messages}
+	return &marshalling{marshaler: marshaler, usual: marshaler == DefaultMarshaler{}, left: messages, lent: true}
 }
 
 // reserved reports whether a header of this name means something to a reader of Watermill. Brokers of
@@ -42,7 +46,7 @@ func (m *marshalling) record(into *kgo.Record, topic string, msg *message.Messag
 		if err := m.usualRecord(into, topic, msg); err != nil {
 			return err
 		}
-		return checkTopicName(topic)
+		return m.checkTopic(topic)
 	}
 	made, err := m.marshaler.Marshal(topic, msg)
 	if err != nil {
@@ -58,15 +62,11 @@ func (m *marshalling) record(into *kgo.Record, topic string, msg *message.Messag
 	if key := msg.Metadata.Get(outmill.MetadataKey); into.Key == nil && key != "" {
 		into.Key = []byte(key)
 	}
-	return checkTopicName(into.Topic)
+	return m.checkTopic(into.Topic)
 }
 
-// The size of one allocation, in headers and in bytes. A record that stays in memory keeps
-// its whole allocation in memory.
-const (
-	headersAtOnce = 256
-	textAtOnce    = 8 << 10
-)
+// headersAtOnce is the size of one allocation. A record that stays in memory keeps its whole allocation in memory.
+const headersAtOnce = 256
 
 // reserve makes room for n headers, so that appending them does not move the slice.
 func (m *marshalling) reserve(n int) {
@@ -75,13 +75,12 @@ func (m *marshalling) reserve(n int) {
 	}
 }
 
+// bytes are those of the text, never nil.
 func (m *marshalling) bytes(s string) []byte {
-	if m.text == nil || cap(m.text)-len(m.text) < len(s) {
-		m.text = make([]byte, 0, max(len(s), min(textAtOnce, 4*len(s)*(m.left+1))))
+	if !m.lent || s == "" {
+		return []byte(s)
 	}
-	begin := len(m.text)
-	m.text = append(m.text, s...)
-	return m.text[begin:len(m.text):len(m.text)]
+	return unsafe.Slice(unsafe.StringData(s), len(s))
 }
 
 // recordSize is the number of bytes of a record that count against MaxBufferedBytes.
@@ -94,6 +93,18 @@ func recordSize(r *kgo.Record) int {
 }
 
 const maxTopicName = 249
+
+// checkTopic is checkTopicName. Most records have the topic of the one before.
+func (m *marshalling) checkTopic(topic string) error {
+	if topic == m.checked && topic != "" {
+		return nil
+	}
+	err := checkTopicName(topic)
+	if err == nil {
+		m.checked = topic
+	}
+	return err
+}
 
 // checkTopicName checks Kafka's rule for names, because an outbox allows other names too.
 // The error states the rule.

@@ -1,6 +1,7 @@
 package mongo_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -44,6 +46,33 @@ func TestStore_Away(t *testing.T) {
 			err := call()
 			t.Log(name, err)
 			require.ErrorIs(t, err, storekit.ErrStoreAway, name)
+		}
+	})
+	t.Run("a server that goes away is no join and no handler of others, and the driver's WithTransaction begins again", func(t *testing.T) {
+		t.Parallel()
+		const app = "leaving"
+		server := mongotest.Own(t)
+		admin := clientOf(t, options.Client().ApplyURI(server.URL))
+		s := newStore(t, clientOf(t, options.Client().ApplyURI(server.URL).SetAppName(app)), mongo.Config{Database: "test"})
+		require.NoError(t, s.Ensure(t.Context()))
+		for name, call := range map[string]func(ctx context.Context) error{
+			"a join": func(ctx context.Context) error { return s.StartJoin(ctx, &roles.Join{ExpectedSteps: 1}) },
+			"a note": func(ctx context.Context) error {
+				_, err := s.PutNote(ctx, roles.Note{Consumer: "c", Key: "k", Retention: time.Hour}, time.Second)
+				return err
+			},
+		} {
+			session, err := s.Client().StartSession()
+			require.NoError(t, err)
+			failing(t, admin, app, 1, bson.D{{Key: "failCommands", Value: bson.A{"insert"}}, {Key: "errorCode", Value: 91}})
+			runs := 0
+			_, err = session.WithTransaction(t.Context(), func(ctx context.Context) (any, error) {
+				runs++
+				return nil, call(ctx)
+			})
+			session.EndSession(t.Context())
+			require.NoError(t, err, name)
+			require.Equal(t, 2, runs, name)
 		}
 	})
 }

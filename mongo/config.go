@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outmill/outmill/mongo/internal/driver"
 	"github.com/outmill/outmill/mongo/internal/sagas"
 	"github.com/outmill/outmill/storekit"
 )
@@ -24,9 +25,6 @@ const (
 	// DefaultMaxPayload leaves room for the other fields of a document.
 	DefaultMaxPayload = 16<<20 - 256<<10
 )
-
-// maxDocument is MongoDB's limit of a document's size in bytes.
-const maxDocument = 16 << 20
 
 // Config holds the settings of a Store. The zero value is the default.
 type Config struct {
@@ -50,7 +48,7 @@ type Config struct {
 	// below Debug are trace.
 	AppendLogLevel slog.Leveler
 	// Retain is how long a processed record is kept. 0 deletes it on ack. A changed setting
-	// applies to later acks, and needs no Ensure.
+	// needs no Ensure.
 	Retain time.Duration
 	// RetainJoins is how long a join is kept after it has ended. Default 24 h.
 	RetainJoins time.Duration
@@ -67,20 +65,21 @@ type Config struct {
 	// Readers accept both, whatever their setting. An append then also parses and writes the
 	// JSON.
 	EmbedJSON bool
-	// FairTopics are the topics, or patterns of topics such as "orders.*", whose claims serve the
-	// tenants in turn, so that a tenant with a large backlog does not hold up the others. Records
-	// of these topics cost one or two more index entries. Set it in all programs on the database:
-	// claims move the records of a program without it to their turns, 1,000 or more at a time.
-	// Default none. See storekit.TenantTurns.
+	// FairTopics are the topics, or patterns of topics such as "orders.*", of which claims take as much from each of several
+	// parts, so that a tenant with a large backlog does not hold up tenants of other parts. The database keeps them: the
+	// first Ensure sets them, and SetFairTopics changes them. A store with other ones can neither append nor claim
+	// (outmill.ErrFairTopics). Default none. See storekit.PartOf.
 	FairTopics []string
-	// WithoutTransactions is for a standalone server, which has no transactions. The
-	// documentation of the package lists the features that the store then does not have.
-	WithoutTransactions bool
 	// WithoutChangeStream opens no change stream, so readers poll for appends of other processes.
 	WithoutChangeStream bool
 	// EnsureSchema makes the first call create the collections and indexes, as Ensure does. An
 	// Append in a caller's transaction does not.
 	EnsureSchema bool
+
+	// atOnce makes the steps of large work small, for tests.
+	atOnce storekit.BatchSize
+	// ofCluster has the stores of the client share a change stream of the cluster. See Databases.
+	ofCluster bool
 }
 
 func (c *Config) setDefaults() {
@@ -139,7 +138,7 @@ func (c Config) checkNames() error {
 		return nil
 	}
 	seen := map[string]string{}
-	for _, name := range collectionNames {
+	for _, name := range driver.Collections() {
 		given := c.CollectionName(name)
 		if !sagas.ValidCollection(given) {
 			return storekit.InvalidConfig("mongo.Config.CollectionName gives %q for %s: want a collection's name, at most 100 bytes and without $",

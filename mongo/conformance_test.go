@@ -16,6 +16,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
+	"github.com/outmill/outmill/internal/testenv/suites"
 	"github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/storetest"
 	"github.com/outmill/outmill/storetest/joinstest"
@@ -25,32 +26,28 @@ import (
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	name := mongotest.Database(t).Name()
-	engine := engine(clientOf(t,
+	engine := engine(0, clientOf(t,
 		mongooptions.Client().ApplyURI(mongotest.Server(t)).SetMonitor(&event.CommandMonitor{Started: noteTrip})).Database(name))
 	t.Run("queue", func(t *testing.T) {
 		t.Parallel()
-		own := engine
-		own.Unsupported = map[string]string{
-			"clock: no call sends the time of its process": "a claim sends the time back that the server has told",
-		}
-		storetest.Run(t, own)
+		storetest.Run(t, suites.Queue(engine))
 	})
 	t.Run("joins", func(t *testing.T) {
 		t.Parallel()
-		joinstest.Run(t, engine)
+		joinstest.Run(t, suites.Joins(engine))
 	})
 	t.Run("transactions", func(t *testing.T) {
 		t.Parallel()
-		txtest.Run(t, engine)
+		txtest.Run(t, suites.Transactions(engine))
 	})
 }
 
 // engine has a prefix for each store, in one database.
-func engine(db *driver.Database) storetest.Engine {
+func engine(atOnce int, db *driver.Database) storetest.Engine {
 	prefixes := &testenv.Shelf{}
 	return storetest.Engine{
 		New: func(t *testing.T, options storetest.Options) storetest.Harness {
-			return harness{t, fromShelf(t, prefixes, db, options), prefixes}
+			return harness{t, fromShelf(t, prefixes, db, options, atOnce), prefixes}
 		},
 	}
 }
@@ -59,31 +56,7 @@ func engine(db *driver.Database) storetest.Engine {
 func TestStoreInSteps_Variant(t *testing.T) {
 	t.Parallel()
 	testenv.Unraced(t, "random walks and pauses in small steps on MongoDB")
-	server := engine(mongotest.Database(t))
-	storetest.WalkInSteps(t, storetest.Engine{
-		New: func(t *testing.T, options storetest.Options) storetest.Harness {
-			h := inSteps{server.New(t, options).(harness)}
-			setSteps(h.store)
-			return h
-		},
-	})
-}
-
-const asideInSteps = 3
-
-// setSteps makes the store bring few paused records back, and requeue few parked ones at once.
-func setSteps(c conforming) {
-	mongo.SetAsideAtOnce(c.Store, asideInSteps)
-	mongo.SetAtOnce(c.Store, 1)
-}
-
-// inSteps makes stores that work in small steps.
-type inSteps struct{ harness }
-
-func (h inSteps) Reopen() outmill.Store {
-	c := h.harness.Reopen().(conforming)
-	setSteps(c)
-	return c
+	storetest.WalkInSteps(t, engine(2, mongotest.Database(t)))
 }
 
 // harness is a store for one test, and the prefixes that other tests reuse after the test.
@@ -95,11 +68,14 @@ type harness struct {
 
 func (h harness) Store() outmill.Store { return h.store }
 
-// Old says that the store is not on package engine yet.
-func (harness) Old() {}
-
 func (h harness) Reopen() outmill.Store {
 	return conforming{newStore(h.t, h.store.Client(), h.store.config), h.store.db, h.store.config}
+}
+
+func (h harness) ReopenFair(topics ...string) outmill.Store {
+	config := h.store.config
+	config.FairTopics = topics
+	return conforming{newStore(h.t, h.store.Client(), config), h.store.db, config}
 }
 
 func (h harness) Tap(ctx context.Context) (tapped context.Context, sent func() [][]any) {
@@ -158,7 +134,7 @@ func (h harness) Passing(context.Context, outmill.Store) error {
 func (h harness) Doubtful() outmill.Store {
 	const app = "doubtful"
 	server := mongotest.Own(h.t)
-	store := newConforming(h.t, victimOf(h.t, server.URL, app).Database("test"), newPrefix(), storetest.Options{DedupWindow: time.Hour})
+	store := newConforming(h.t, victimOf(h.t, server.URL, app).Database("test"), newPrefix(), storetest.Options{DedupWindow: time.Hour}, 0)
 	failing(h.t, clientOf(h.t, mongooptions.Client().ApplyURI(server.URL)), app, 1, bson.D{
 		{Key: "failCommands", Value: bson.A{"commitTransaction"}},
 		{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 91}, {Key: "errmsg", Value: "shutting down"}}},
@@ -170,17 +146,17 @@ func (h harness) MaxPayload() int { return mongo.DefaultMaxPayload }
 
 // fromShelf is newConforming with used collections, if there are any. Their indexes may be those
 // of another Retain. Ensure brings them up to date.
-func fromShelf(t *testing.T, prefixes *testenv.Shelf, db *driver.Database, options storetest.Options) conforming {
+func fromShelf(t *testing.T, prefixes *testenv.Shelf, db *driver.Database, options storetest.Options, atOnce int) conforming {
 	t.Helper()
 	if options.NoSchema {
-		return newConforming(t, db, ownPrefix(t, db), options)
+		return newConforming(t, db, ownPrefix(t, db), options, atOnce)
 	}
 	prefix, found := prefixes.Take()
 	if !found {
 		prefix = newPrefix()
 	}
 	prefixes.Return(t, prefix, func() { wipe(t, db, prefix) })
-	return newConforming(t, db, prefix, options)
+	return newConforming(t, db, prefix, options, atOnce)
 }
 
 // dropsFrom is the number of documents from which it takes less to drop a collection, which Ensure
@@ -205,11 +181,9 @@ func wipe(t *testing.T, db *driver.Database, prefix string) {
 		_, err = in.DeleteMany(ctx, bson.D{})
 		require.NoError(t, err)
 	}
-	meta := db.Collection(prefix + "meta")
-	_, err := meta.DeleteOne(ctx, bson.D{{Key: "_id", Value: "pauses"}})
-	require.NoError(t, err)
-	_, err = meta.UpdateOne(ctx, state, bson.D{
-		{Key: "$set", Value: bson.D{{Key: "groups", Value: bson.A{}}}}, {Key: "$inc", Value: bson.D{{Key: "generation", Value: 1}}},
+	_, err := db.Collection(prefix+"meta").UpdateOne(ctx, state, bson.D{
+		{Key: "$inc", Value: bson.D{{Key: "routes", Value: 1}, {Key: "pauses", Value: 1}}},
+		{Key: "$unset", Value: bson.D{{Key: "ahead", Value: ""}}},
 	})
 	require.NoError(t, err)
 }
@@ -248,16 +222,14 @@ type conforming struct {
 	config mongo.Config
 }
 
-func newConforming(t *testing.T, db *driver.Database, prefix string, options storetest.Options) conforming {
+func newConforming(t *testing.T, db *driver.Database, prefix string, options storetest.Options, atOnce int) conforming {
 	t.Helper()
 	config := mongo.Config{
 		Database: db.Name(), CollectionPrefix: prefix, SagaCollection: func(kind string) string { return prefix + kind },
 		Retain: options.Retain, DedupWindow: options.DedupWindow,
 	}
+	config = mongo.AtOnce(config, atOnce)
 	store := newStore(t, db.Client(), config)
-	// On a busy machine a turn may end during its claim. The claim then begins again, and counts
-	// twice.
-	mongo.SetTurn(store, patience)
 	if !options.NoSchema {
 		require.NoError(t, store.Ensure(t.Context()))
 	}
@@ -276,51 +248,22 @@ func (c conforming) collection(name string) *driver.Collection {
 	return c.db.Collection(c.config.CollectionPrefix + name)
 }
 
-// Elapse moves every time in the collections back by d.
+// Elapse moves the time of the database, and those of the sagas, which the server itself deletes.
 func (h harness) Elapse(store outmill.Store, d time.Duration) {
 	c, t := store.(conforming), h.t
 	ctx := context.WithoutCancel(t.Context())
-	back := func(field string) bson.D {
-		return bson.D{{Key: "$cond", Value: bson.A{
+	_, err := c.collection("meta").UpdateOne(ctx, state, bson.D{{Key: "$inc", Value: bson.D{{Key: "ahead", Value: d.Microseconds()}}}})
+	require.NoError(t, err)
+	var set bson.D
+	for _, field := range []string{"_created_at", "_updated_at", "_delete_at"} {
+		set = append(set, bson.E{Key: field, Value: bson.D{{Key: "$cond", Value: bson.A{
 			bson.D{{Key: "$eq", Value: bson.A{bson.D{{Key: "$type", Value: "$" + field}}, "missing"}}}, "$$REMOVE",
 			bson.D{{Key: "$dateAdd", Value: bson.D{{Key: "startDate", Value: "$" + field}, {Key: "unit", Value: "millisecond"},
 				{Key: "amount", Value: -d.Milliseconds()}}}},
-		}}}
+		}}}})
 	}
-	for name, fields := range map[string][]string{
-		"records": {"created_at", "due_at", "next_at", "available_at", "expires_at", "processed_at", "delete_at"},
-		"lanes":   {"until", "expires"},
-		"dedup":   {"expires_at"},
-		"inbox":   {"delete_at", "look_at"},
-		"workers": {"seen_at"},
-		"endings": {"ended_at", "look_at"},
-		"audit":   {"changed_at"},
-		"joins":   {"deadline", "created_at", "updated_at", "finished_at"},
-
-		"ordersaga": {"_created_at", "_updated_at", "_delete_at"},
-	} {
-		var set bson.D
-		for _, field := range fields {
-			set = append(set, bson.E{Key: field, Value: back(field)})
-		}
-		_, err := c.collection(name).UpdateMany(ctx, bson.D{}, driver.Pipeline{{{Key: "$set", Value: set}}})
-		require.NoError(t, err)
-	}
-	var meta struct {
-		Groups []bson.M `bson:"groups"`
-	}
-	err := c.collection("meta").FindOne(ctx, state).Decode(&meta)
+	_, err = c.collection("ordersaga").UpdateMany(ctx, bson.D{}, driver.Pipeline{{{Key: "$set", Value: set}}})
 	require.NoError(t, err)
-	for _, g := range meta.Groups {
-		for _, field := range []string{"seen_at", "expires_at"} {
-			if at, has := g[field]; has {
-				g[field] = at.(bson.DateTime).Time().Add(-d)
-			}
-		}
-	}
-	_, err = c.collection("meta").UpdateOne(ctx, state, bson.D{{Key: "$set", Value: bson.D{{Key: "groups", Value: meta.Groups}}}})
-	require.NoError(t, err)
-	c.LookAgain()
 }
 
 func (h harness) GuardSagas(store outmill.Store, kind, field string) {
@@ -363,5 +306,26 @@ func (h harness) MakeNewer() {
 	h.prefixes.Changed(h.store.config.CollectionPrefix)
 	_, err := h.store.collection("meta").UpdateOne(h.t.Context(), state,
 		bson.D{{Key: "$inc", Value: bson.D{{Key: "version", Value: 1}, {Key: "compatible", Value: 1}}}})
+	require.NoError(h.t, err)
+}
+
+// wrong has a value that no store writes, for each field that can have one.
+var wrong = map[string]any{
+	"created": "yesterday", "next": int64(-9223372036854775807), "expires": "never", "attempts": -1, "expiries": "many", "size": "-1",
+	"tenant": 7, "worker": 7, "content.due": "now", "content.joins": bson.A{7}, "content.metadata": "[1]", "content.payload": 7,
+	"content.error": bson.D{},
+}
+
+func (h harness) Columns() (columns []string) {
+	for column := range wrong {
+		columns = append(columns, column)
+	}
+	return columns
+}
+
+func (h harness) Break(_ outmill.Store, id outmill.WorkItemID, column string) {
+	_, err := h.store.collection("records").UpdateOne(h.t.Context(),
+		bson.D{{Key: "_id", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: id[:]}}},
+		bson.D{{Key: "$set", Value: bson.D{{Key: column, Value: wrong[column]}}}})
 	require.NoError(h.t, err)
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	mongodriver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/storekit"
@@ -28,7 +28,7 @@ import (
 type Databases struct {
 	// Client is the user's, and is not disconnected. Its pool bounds the connections of all tenants
 	// together.
-	Client *driver.Client
+	Client *mongodriver.Client
 	// Pattern is compared with the names of databases: * stands for any characters, \* for *. All
 	// other characters stand for themselves; upper and lower case differ. The databases admin, config
 	// and local never match. Required.
@@ -96,15 +96,10 @@ func (d Databases) Open(_ context.Context, tenant storekit.Tenant) (outmill.Stor
 		return nil, storekit.InvalidConfig("mongo.Databases: the tenant %q is none of its Tenants", tenant.Key)
 	}
 	config := d.Config
-	config.Database = name
+	config.Database, config.ofCluster = name, true
 	if config.Name == "" {
 		config.Name = "mongo"
 	}
 	config.Name += ":" + name
-	store, err := New(d.Client, config, d.Logger)
-	if err != nil {
-		return nil, err
-	}
-	store.ofCluster.Store(true)
-	return store, nil
+	return New(d.Client, config, d.Logger)
 }

@@ -1,6 +1,6 @@
 // Package mongo is the store on MongoDB 5.0 and later, with the driver
-// go.mongodb.org/mongo-driver/v2. It needs a replica set (one of a single node is enough), or a
-// standalone server, on which it has fewer features. Its collections must not be sharded.
+// go.mongodb.org/mongo-driver/v2. It needs a replica set, of which one of a
+// single node is enough. Its collections must not be sharded.
 //
 //	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://localhost:27017/?replicaSet=rs0"))
 //	store, err := outmillmongo.New(client, outmillmongo.Config{Database: "orders"}, logger)
@@ -30,53 +30,37 @@
 //
 // # Documents
 //
-// The collection records (outmill_records) has one document for each message and group: grp
-// (empty: no group has registered for the topic yet), topic, key, status (pending, leased,
-// processed, dead), stage, which refines the status, times, counters, metadata and payload. Empty
-// fields are absent. The payload is binary, or null for a nil payload. With Config.EmbedJSON, a
-// payload that is a JSON object is a document, and payload_escaped says how its JSON was written.
-// Times have milliseconds.
+// The collection records (outmill_records) has one document for each message and group: grp (empty: no
+// group has registered for the topic yet), topic, key, stage, which says where the record stands, times in
+// microseconds, counters, and content, a document of its own with the message's id, its metadata as JSON and its
+// payload. Empty fields are absent. The payload is binary, and absent if it is nil. With Config.EmbedJSON, a payload
+// that is a JSON object is a document, and payload_escaped says how its JSON was written. docs/mongodb.md
+// describes all collections.
 //
-// The server fills the field seq when it inserts a document; seq is the order of the appends.
-// Neither seq nor due times, leases and expiry depend on the clocks of clients: they use the
-// primary's clock. If the primary's clock is set back, or a primary with a later clock is
-// succeeded by one with an earlier clock, these times come later by the difference.
+// The server fills the field seq when it inserts a document; seq is the order of
+// the appends. Neither seq nor due times, leases and expiry depend on the clocks
+// of clients: they use the primary's clock. If the primary's clock is set back,
+// or a primary with a later clock is succeeded by one with an earlier clock,
+// these times come later by the difference.
 //
-// A document, with all its fields, has at most 16 MiB less 64 KiB. The rest is room for fields
-// that are set later. A larger document is refused before anything is written.
+// A document, with all its fields, has at most 16 MiB less 64 KiB, where metadata counts twice. The rest is
+// room for fields that are set later. A larger document is refused before anything
+// is written.
 //
 // # Claims and settling
 //
-// A claim leases a batch with one update for each document. The number of round trips does not
-// depend on the number of records, but on the number of their topics: 2 to 4 for one topic, 5 or
-// 6 in order, and up to 14 if keys are held. Settling is one update, or one delete, for each
-// document. If a connection breaks in the middle of a call, some leases may be settled and others
-// not. A repeated call settles the rest.
+// A claim leases a batch with one update for each document. The number of round trips depends neither on
+// the number of records nor on that of topics: 2 without an order, and 5 to 8 in order. An ack is one delete for
+// each document. If a connection breaks in the middle of it, some leases may be settled and others not. A repeated
+// call settles the rest.
 //
-// Without an order, a claim starts behind the previous claim while there are many ready records.
-// At least once a second, it searches from the first ready record, and for records that were
-// given back or delayed. If several processes read the topic, it does so every few seconds.
-//
-// Claims in order take turns at a topic of a group, across processes. A claim that does not get
-// its turn within about 40 ms returns nothing. A process that dies in its turn blocks the topic
-// for 2 seconds. If its latest claims have taken longer, it blocks the topic for as long as they
-// took.
+// Claims in order lock the topic of a group, across processes. A process that stops while it has the lock
+// blocks the topic until the server ends its transaction, after 60 s at most.
 //
 // # Retention
 //
-// With Config.Retain, an ack writes the time of the record's deletion into delete_at, by the
-// server's clock. A janitor deletes the record then, or the server's TTL index does. So a changed
-// Retain applies to later acks, without Ensure. To delete records earlier or later that were
-// acked before, update delete_at.
-//
-// # Without transactions
-//
-// Config.WithoutTransactions is for a standalone server. An Append of several documents is then
-// not atomic: after an error, it tries to delete the documents that it has written. A record that
-// is appended while a group registers for the first time may not reach the group. Dedup keys,
-// joins and ordered claims are refused. There is no change stream, so readers poll. What an operator
-// changes and its entry in the audit are two writes: a process that dies between them leaves no
-// entry.
+// A janitor deletes processed records when Config.Retain has passed, joins, and what an operator did. The server itself
+// deletes dedup keys, and notes of messages from elsewhere, when their time has come.
 //
 // # Tested on
 //

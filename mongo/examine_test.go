@@ -2,10 +2,13 @@ package mongo_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	driver "go.mongodb.org/mongo-driver/v2/mongo"
@@ -14,7 +17,9 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/monitor"
 	"github.com/outmill/outmill/roles"
+	"github.com/outmill/outmill/storekit"
 )
 
 func lenient() roles.ExamineRequest {
@@ -40,14 +45,34 @@ func onlyFinding(t *testing.T, store *mongo.Store, request roles.ExamineRequest)
 	return found[0]
 }
 
+func codesOf(found roles.Examination) (codes []string) {
+	for _, f := range found.Findings {
+		codes = append(codes, f.Code)
+	}
+	return codes
+}
+
+// fsyncLocked locks a server of the test's own until unlock is called, or the test ends.
+func fsyncLocked(t *testing.T, s stand) (unlock func()) {
+	t.Helper()
+	admin := s.db.Client().Database("admin")
+	require.NoError(t, admin.RunCommand(t.Context(), bson.D{{Key: "fsync", Value: 1}, {Key: "lock", Value: true}}).Err())
+	unlock = sync.OnceFunc(func() {
+		assert.NoError(t, admin.RunCommand(context.WithoutCancel(t.Context()), bson.D{{Key: "fsyncUnlock", Value: 1}}).Err())
+	})
+	t.Cleanup(unlock)
+	return unlock
+}
+
 func TestStore_Examine(t *testing.T) {
 	t.Parallel()
 
 	t.Run("a store that works has no findings", func(t *testing.T) {
 		t.Parallel()
-		s := newStand(t, mongo.Config{})
+		// Other tests keep transactions open on the shared server.
+		s, _ := ownStand(t, mongo.Config{})
 		require.Equal(t, roles.Examination{}, examinedBy(t, s.Store, lenient()))
-		named := newStand(t, mongo.Config{CollectionName: func(name string) string { return "my-" + name }})
+		named := newStandIn(t, s.Client().Database("named"), mongo.Config{CollectionName: func(name string) string { return "my-" + name }})
 		require.Equal(t, roles.Examination{}, examinedBy(t, named.Store, lenient()))
 	})
 
@@ -67,27 +92,18 @@ func TestStore_Examine(t *testing.T) {
 
 	t.Run("an index that was dropped is named, and one that was changed", func(t *testing.T) {
 		t.Parallel()
-		s := newStand(t, mongo.Config{})
-		require.NoError(t, s.records().Indexes().DropOne(t.Context(), "queue"))
+		s, _ := ownStand(t, mongo.Config{})
+		require.NoError(t, s.records().Indexes().DropOne(t.Context(), "line"))
 		f := onlyFinding(t, s.Store, lenient())
-		require.Equal(t, []any{"index_missing", "outmill_records.queue", false}, []any{f.Code, f.Subject, f.Failure})
+		require.Equal(t, []any{"index_missing", "outmill_records.line", false}, []any{f.Code, f.Subject, f.Failure})
 		_, err := s.records().Indexes().CreateOne(t.Context(),
-			driver.IndexModel{Keys: bson.D{{Key: "grp", Value: 1}}, Options: options.Index().SetName("queue")})
+			driver.IndexModel{Keys: bson.D{{Key: "grp", Value: 1}}, Options: options.Index().SetName("line")})
 		require.NoError(t, err)
 		f = onlyFinding(t, s.Store, lenient())
-		require.Equal(t, []string{"index_changed", "outmill_records.queue"}, []string{f.Code, f.Subject})
-		require.NoError(t, s.records().Indexes().DropOne(t.Context(), "queue"))
+		require.Equal(t, []string{"index_changed", "outmill_records.line"}, []string{f.Code, f.Subject})
+		require.NoError(t, s.records().Indexes().DropOne(t.Context(), "line"))
 		require.NoError(t, s.Ensure(t.Context()))
 		require.Empty(t, examinedBy(t, s.Store, lenient()).Findings)
-	})
-
-	t.Run("a standalone server is found, unless the store is meant for one", func(t *testing.T) {
-		t.Parallel()
-		s := newStandalone(t, mongo.Config{})
-		require.Empty(t, examinedBy(t, s.Store, lenient()).Findings)
-		store := newStore(t, s.db.Client(), mongo.Config{Database: s.db.Name()})
-		f := onlyFinding(t, store, lenient())
-		require.Equal(t, []any{"no_replica_set", true}, []any{f.Code, f.Failure})
 	})
 
 	t.Run("a transaction that stays open is named", func(t *testing.T) {
@@ -113,19 +129,81 @@ func TestStore_Examine(t *testing.T) {
 		require.Empty(t, examinedBy(t, s.Store, request).Findings)
 	})
 
-	t.Run("an operation that waits for a lock is named", func(t *testing.T) {
+	t.Run("a server that fsyncLock has locked is named, and so is an operation that waits for it", func(t *testing.T) {
 		t.Parallel()
 		s, _ := ownStand(t, mongo.Config{})
-		admin := s.db.Client().Database("admin")
-		require.NoError(t, admin.RunCommand(t.Context(), bson.D{{Key: "fsync", Value: 1}, {Key: "lock", Value: true}}).Err())
+		unlock := fsyncLocked(t, s)
+		found := examinedBy(t, s.Store, lenient())
+		require.Equal(t, []string{"server_locked"}, codesOf(found))
+		require.Contains(t, found.Findings[0].Remedy, "fsyncUnlock")
+		require.Len(t, found.Unchecked, 1, "the clock")
 		ended := make(chan error, 1)
 		go func() { ended <- s.Append(context.WithoutCancel(t.Context()), made("orders", "x", 1)...) }()
 		request := lenient()
 		request.LockWait = time.Millisecond
-		require.Eventually(t, func() bool { return len(examinedBy(t, s.Store, request).Findings) == 1 }, time.Minute, 10*time.Millisecond)
-		require.Equal(t, "lock_wait", onlyFinding(t, s.Store, request).Code)
-		require.NoError(t, admin.RunCommand(t.Context(), bson.D{{Key: "fsyncUnlock", Value: 1}}).Err())
+		waits := func() bool {
+			return delayed{t: t, admin: s.db.Client().Database("admin")}.operations(bson.D{{Key: "waitingForLock", Value: true}}) > 0
+		}
+		require.True(t, eventually(t.Context(), patience, waits))
+		require.Contains(t, codesOf(examinedBy(t, s.Store, request)), "lock_wait")
+		unlock()
 		require.NoError(t, <-ended)
+		require.Empty(t, examinedBy(t, s.Store, lenient()).Findings)
+	})
+
+	t.Run("doctor says within its bound that the server is locked", func(t *testing.T) {
+		t.Parallel()
+		s, _ := ownStand(t, mongo.Config{})
+		defer fsyncLocked(t, s)()
+		began := time.Now()
+		report, err := monitor.Doctor(t.Context(), s, monitor.DoctorConfig{Timeout: 10 * time.Second})
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), 30*time.Second)
+		require.Len(t, report.Problems, 1)
+		require.Equal(t, "server_locked", report.Problems[0].Kind)
+		require.Equal(t, monitor.Failure, report.Problems[0].Severity)
+	})
+
+	t.Run("a call on a locked server ends soon after its context, with its error", func(t *testing.T) {
+		t.Parallel()
+		s, _ := ownStand(t, mongo.Config{})
+		require.NoError(t, s.Append(t.Context(), made("orders", "x", 3)...))
+		leases := leasesOf(claimed(t, s, claimOf(outmill.NewOwnerToken(), 2, outmill.OrderNone)))
+		unlock := fsyncLocked(t, s)
+		calls := map[string]func(ctx context.Context) error{
+			"append": func(ctx context.Context) error { return s.Append(ctx, one("late")) },
+			"ack":    func(ctx context.Context) error { return s.Ack(ctx, "", leases[:1]) },
+			"fail":   func(ctx context.Context) error { return s.Fail(ctx, []outmill.Settlement{{Lease: leases[1]}}) },
+			"list": func(ctx context.Context) error {
+				_, err := s.List(ctx, outmill.ListQuery{Limit: 1})
+				return err
+			},
+			"transact": func(ctx context.Context) error {
+				return s.Transact(ctx, func(ctx context.Context) error { return s.Append(ctx, one("late")) })
+			},
+		}
+		for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey} {
+			calls[fmt.Sprint("claim ", order)] = func(ctx context.Context) error {
+				_, err := s.Claim(ctx, claimOf(outmill.NewOwnerToken(), 1, order))
+				return err
+			}
+		}
+		var work sync.WaitGroup
+		for name, call := range calls {
+			work.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				began := time.Now()
+				err := call(ctx)
+				assert.ErrorIs(t, err, context.DeadlineExceeded, name)
+				assert.NotErrorIs(t, err, storekit.ErrStoreAway, name)
+				assert.Less(t, time.Since(began), 15*time.Second, name)
+			})
+		}
+		work.Wait()
+		unlock()
+		found := claimed(t, s, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))
+		require.NotEmpty(t, found, "what waits is there again")
 	})
 
 	t.Run("each right that is missing is named", func(t *testing.T) {
@@ -177,7 +255,8 @@ func TestStore_Examine(t *testing.T) {
 		t.Parallel()
 		request := lenient()
 		request.ClockDifference = -time.Minute
-		require.Equal(t, "clock_differs", onlyFinding(t, newStand(t, mongo.Config{}).Store, request).Code)
+		s, _ := ownStand(t, mongo.Config{})
+		require.Equal(t, "clock_differs", onlyFinding(t, s.Store, request).Code)
 	})
 
 	t.Run("a closed store says so", func(t *testing.T) {

@@ -100,7 +100,7 @@ func (r trial) leased(n int, order outmill.Order) []*outmill.Record {
 
 func (r trial) all() []*outmill.Record {
 	r.t.Helper()
-	found, err := r.calm.List(r.t.Context(), outmill.ListQuery{Topic: r.topic})
+	found, err := r.calm.List(r.t.Context(), outmill.ListQuery{Topic: r.topic, Content: true})
 	r.must(err)
 	return found
 }
@@ -400,13 +400,6 @@ func registeredForAllButUnrouted(t *testing.T, db *driver.Database) stand {
 func TestStore_Failure(t *testing.T) {
 	t.Parallel()
 
-	t.Run("work that another process interrupts gets a second try, however long the first one takes", func(t *testing.T) {
-		t.Parallel()
-		tries, err := mongo.TriesOfContended(t.Context())
-		require.Error(t, err)
-		require.Equal(t, 2, tries)
-	})
-
 	t.Run("a connection that is cut in the middle of a call loses and doubles nothing", func(t *testing.T) {
 		testenv.Long(t, "connections that are cut in the middle of each call")
 		t.Parallel()
@@ -482,6 +475,43 @@ func TestStore_Failure(t *testing.T) {
 		}
 	})
 
+	t.Run("leases that the server stores after the end of the claim's context are given back", func(t *testing.T) {
+		t.Parallel()
+		const app = "gone"
+		server := mongotest.Own(t)
+		admin := clientOf(t, options.Client().ApplyURI(server.URL))
+		s := newStandIn(t, victimOf(t, server.URL, app).Database("test"), mongo.Config{WithoutChangeStream: true})
+		for _, order := range []outmill.Order{outmill.OrderNone, outmill.OrderKey, outmill.OrderTopic} {
+			for _, deadline := range []bool{false, true} {
+				topic := fmt.Sprint(order, deadline)
+				require.NoError(t, s.Append(t.Context(), made(topic, "gone", 3)...))
+				// The line of the topic is there for its lock.
+				first := claimed(t, s, claimOf(outmill.NewOwnerToken(), 3, order, topic))
+				require.NoError(t, s.Release(t.Context(), leasesOf(first)))
+				ctx, cancel := context.WithCancel(t.Context())
+				if deadline {
+					ctx, cancel = context.WithTimeout(t.Context(), 200*time.Millisecond)
+				}
+				late := delaying(t, admin, app, "update")
+				ended := make(chan error, 1)
+				go func() {
+					_, err := s.Claim(ctx, claimOf(outmill.NewOwnerToken(), 3, order, topic))
+					ended <- err
+				}()
+				late.wait()
+				if !deadline {
+					cancel()
+				}
+				err := <-ended
+				cancel()
+				require.Error(t, err, topic)
+				require.ErrorIs(t, err, ctx.Err(), topic)
+				require.True(t, eventually(t.Context(), patience, func() bool { return late.running() == 0 }), "the update ends")
+				require.Len(t, claimed(t, s, claimOf(outmill.NewOwnerToken(), 3, order, topic)), 3, topic)
+			}
+		}
+	})
+
 	// The server carries out the first statement of a transaction after the abort, which came by
 	// another connection.
 	t.Run("a call whose context ends leaves no transaction open, with its locks", func(t *testing.T) {
@@ -517,59 +547,4 @@ func TestStore_Failure(t *testing.T) {
 		}
 	})
 
-	// A busy server writes the turn, but has no time left to confirm the write.
-	t.Run("a claim in order survives a server that is slow to confirm its turn", func(t *testing.T) {
-		t.Parallel()
-		const app = "slow"
-		server := mongotest.Own(t)
-		s := newStandIn(t, victimOf(t, server.URL, app).Database("test"), mongo.Config{})
-		require.NoError(t, s.Append(t.Context(), one("order")))
-		failing(t, clientOf(t, options.Client().ApplyURI(server.URL)), app, 1, bson.D{
-			{Key: "failCommands", Value: bson.A{"findAndModify"}},
-			{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 50}, {Key: "errmsg", Value: "operation exceeded time limit"}}},
-		})
-		require.Len(t, claimed(t, s, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders")), 1)
-	})
-
-	// The server takes the turn after the claim has tried to give it back.
-	t.Run("a claim in order that is canceled while it takes its turn leaves the topic to others", func(t *testing.T) {
-		t.Parallel()
-		const app = "canceled"
-		server := mongotest.Own(t)
-		s := newStandIn(t, victimOf(t, server.URL, app).Database("test"), mongo.Config{})
-		require.NoError(t, s.Append(t.Context(), one("order")))
-		mongo.SetTurn(s.Store, time.Hour)
-		admin := clientOf(t, options.Client().ApplyURI(server.URL))
-		delayed := delaying(t, admin, app, "findAndModify")
-		ctx, cancel := context.WithCancel(t.Context())
-		req := claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders")
-		ended := make(chan error, 1)
-		go func() {
-			_, err := s.Claim(ctx, req)
-			ended <- err
-		}()
-		delayed.wait()
-		cancel()
-		require.ErrorIs(t, <-ended, context.Canceled)
-		other := newStore(t, admin, mongo.Config{Database: "test"})
-		require.True(t, eventually(t.Context(), patience, func() bool { return delayed.running() == 0 }), "the server takes the turn")
-		require.Len(t, claimed(t, other, req), 1)
-	})
-
-	t.Run("a claim in order whose turn the server never confirms leaves the topic to others", func(t *testing.T) {
-		t.Parallel()
-		const app = "unconfirmed"
-		server := mongotest.Own(t)
-		s := newStandIn(t, victimOf(t, server.URL, app).Database("test"), mongo.Config{})
-		require.NoError(t, s.Append(t.Context(), one("order")))
-		mongo.SetTurn(s.Store, time.Hour)
-		admin := clientOf(t, options.Client().ApplyURI(server.URL))
-		failing(t, admin, app, mongo.TurnTries, bson.D{
-			{Key: "failCommands", Value: bson.A{"findAndModify"}},
-			{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 50}, {Key: "errmsg", Value: "operation exceeded time limit"}}},
-		})
-		req := claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey, "orders")
-		require.Empty(t, claimed(t, s, req))
-		require.Len(t, claimed(t, newStore(t, admin, mongo.Config{Database: "test"}), req), 1)
-	})
 }

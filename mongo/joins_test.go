@@ -5,16 +5,18 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/event"
+	driver "go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/roles"
 )
+
+func (s stand) entries() *driver.Collection { return s.db.Collection("outmill_entries") }
 
 // joined starts a join, and appends and claims steps of it.
 func (s stand) joined(t *testing.T, join *roles.Join, n int) []*outmill.Record {
@@ -50,34 +52,6 @@ func (s stand) stuckBeforeCommit(t *testing.T) (store *mongo.Store, reached <-ch
 func TestStore_Joins(t *testing.T) {
 	t.Parallel()
 
-	t.Run("processes that settle steps of one join do not wait for each other", func(t *testing.T) {
-		t.Parallel()
-		s := newStand(t, mongo.Config{})
-		join := &roles.Join{ExpectedSteps: 64}
-		found := s.joined(t, join, 3)
-		other, reached, goOn := s.stuckBeforeCommit(t)
-		var acking sync.WaitGroup
-		acking.Go(func() {
-			if err := other.Ack(context.WithoutCancel(t.Context()), "", leasesOf(found[:1])); err != nil {
-				t.Error(err)
-			}
-		})
-		<-reached
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		require.NoError(t, s.Ack(ctx, "", leasesOf(found[1:2])), "the other process has not committed yet")
-		require.NoError(t, s.Fail(ctx, []outmill.Settlement{{Lease: found[2].Lease()}}))
-		counts := func() [2]int {
-			j, err := s.GetJoin(t.Context(), join.ID)
-			require.NoError(t, err)
-			return [2]int{j.CompletedSteps, j.FailedSteps}
-		}
-		require.Equal(t, [2]int{1, 1}, counts())
-		goOn()
-		acking.Wait()
-		require.Equal(t, [2]int{2, 1}, counts())
-	})
-
 	// The join ends with the counts by which it was decided. A step that is settled at that
 	// moment comes before or after the end.
 	t.Run("a step that is settled while the join ends does not change the final counts", func(t *testing.T) {
@@ -95,7 +69,7 @@ func TestStore_Joins(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				join := &roles.Join{ExpectedSteps: 64, Policy: roles.JoinAny}
-				found := s.joined(t, join, 8)
+				found := s.joined(t, join, 4)
 				require.NoError(t, s.Ack(t.Context(), "", leasesOf(found[:1])))
 				other, reached, goOn := s.stuckBeforeCommit(t)
 				var work sync.WaitGroup
@@ -105,9 +79,9 @@ func TestStore_Joins(t *testing.T) {
 					}
 				})
 				<-reached
-				counting := make(chan struct{}, 1000)
+				counting := make(chan struct{}, 10_000)
 				acks := s.watched(t, mongo.Config{WithoutChangeStream: true}, func(e *event.CommandStartedEvent) {
-					if in, _ := e.Command.Lookup("update").StringValueOK(); in == "outmill_join_counts" {
+					if in, _ := e.Command.Lookup("update").StringValueOK(); in == s.entries().Name() {
 						counting <- struct{}{}
 					}
 				})
@@ -145,25 +119,25 @@ func TestStore_Joins(t *testing.T) {
 		}
 	})
 
-	t.Run("joins that are deleted leave no counts", func(t *testing.T) {
+	t.Run("joins that are deleted leave no entries", func(t *testing.T) {
 		t.Parallel()
-		s := newStand(t, mongo.Config{RetainJoins: time.Millisecond})
-		join := &roles.Join{ExpectedSteps: 64, Policy: roles.JoinAny}
+		s := newStand(t, mongo.Config{RetainJoins: 1})
+		join := &roles.Join{ExpectedSteps: 64, Policy: roles.JoinAny, GroupingKey: "grouped"}
 		found := s.joined(t, join, 2)
 		require.NoError(t, s.Ack(t.Context(), "", leasesOf(found)))
 		_, err := s.FinishJoin(t.Context(), join.ID, roles.FinishRequest{})
 		require.NoError(t, err)
-		counts := s.db.Collection("outmill_join_counts")
-		n, err := counts.CountDocuments(t.Context(), bson.D{})
-		require.NoError(t, err)
-		require.Equal(t, int64(16), n)
+		kinds := func() (kinds []string) {
+			of := bson.D{{Key: "_id.kind", Value: bson.D{{Key: "$regex", Value: "join|step"}}}}
+			require.NoError(t, s.entries().Distinct(t.Context(), "_id.kind", of).Decode(&kinds))
+			return kinds
+		}
+		require.Len(t, kinds(), 5)
 		require.True(t, eventually(t.Context(), patience, func() bool {
 			n, err := s.DeleteJoins(t.Context(), 10)
 			require.NoError(t, err)
 			return n == 1
 		}))
-		n, err = counts.CountDocuments(t.Context(), bson.D{})
-		require.NoError(t, err)
-		require.Zero(t, n)
+		require.Empty(t, kinds())
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ThreeDotsLabs/watermill"
-	driver "go.mongodb.org/mongo-driver/v2/mongo"
+	mongodriver "go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
@@ -22,7 +22,7 @@ func Open(ctx context.Context, uri string, config Config, logger watermill.Logge
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	client, err := driver.Connect(options.Client().ApplyURI(uri))
+	client, err := mongodriver.Connect(options.Client().ApplyURI(uri))
 	if err != nil {
 		return nil, storekit.InvalidConfig("mongo.Open: the URI %s: %w", outmill.RedactURL(uri), err)
 	}
@@ -36,6 +36,6 @@ func Open(ctx context.Context, uri string, config Config, logger watermill.Logge
 	if err != nil {
 		return nil, fmt.Errorf("outmill/mongo: open: %w", errors.Join(err, client.Disconnect(context.WithoutCancel(ctx))))
 	}
-	store.ownsClient = true
+	store.ownClient()
 	return store, nil
 }

@@ -45,7 +45,7 @@ func TestStore_Open(t *testing.T) {
 		found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
 		require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)))
 		require.Equal(t, []string{"one"}, listed(t, store), "retain")
-		n, err := db.Collection("shop_records").CountDocuments(t.Context(), bson.D{{Key: "payload", Value: bson.D{}}})
+		n, err := db.Collection("shop_records").CountDocuments(t.Context(), bson.D{{Key: "content.payload", Value: bson.D{}}})
 		require.NoError(t, err)
 		require.Equal(t, int64(1), n)
 		require.Equal(t, db.Name(), store.(*mongo.Store).Database().Name())
@@ -77,7 +77,7 @@ func TestStore_Open(t *testing.T) {
 			"retain=often":          "retain",
 			"retain=-1s":            "Config.Retain",
 			"dedup_window=1":        "dedup_window",
-			"transactions=perhaps":  "transactions",
+			"transactions=false":    "transactions",
 			"change_stream=2":       "change_stream",
 			"ensure_schema=":        "ensure_schema",
 			"collection_prefix=%24": "CollectionPrefix",

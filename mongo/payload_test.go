@@ -20,13 +20,15 @@ func kindsOf(t require.TestingT, ctx context.Context, s stand) map[string]bson.T
 	cursor, err := s.records().Find(ctx, bson.D{})
 	require.NoError(t, err)
 	var found []struct {
-		MessageID string        `bson:"message_id"`
-		Payload   bson.RawValue `bson:"payload"`
+		Content struct {
+			MessageID string        `bson:"message"`
+			Payload   bson.RawValue `bson:"payload"`
+		} `bson:"content"`
 	}
 	require.NoError(t, cursor.All(ctx, &found))
 	kinds := map[string]bson.Type{}
 	for _, d := range found {
-		kinds[d.MessageID] = d.Payload.Type
+		kinds[d.Content.MessageID] = d.Content.Payload.Type
 	}
 	return kinds
 }
@@ -106,7 +108,7 @@ func TestStore_Payload(t *testing.T) {
 		record.Payload = []byte(`{"a":1}`)
 		require.NoError(t, s.Append(t.Context(), record))
 		_, err := s.Database().Collection("outmill_records").UpdateMany(t.Context(), bson.D{},
-			bson.D{{Key: "$set", Value: bson.D{{Key: "payload.b", Value: math.NaN()}}}})
+			bson.D{{Key: "$set", Value: bson.D{{Key: "content.payload.b", Value: math.NaN()}}}})
 		require.NoError(t, err)
 		found := claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
 		require.Len(t, found, 1)

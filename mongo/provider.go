@@ -13,10 +13,10 @@ import (
 // Importing this package makes outmill.Open accept URLs such as
 // mongodb://user:password@host:27017/orders?replicaSet=rs0 and mongodb+srv://…. The path names
 // the database. The parameters name, append_log_level, collection_prefix, retain, retain_joins,
-// retain_audit, dedup_window, embed_json, fair_topics, transactions, change_stream and ensure_schema
-// set the fields of Config, as in mongodb://host/orders?replicaSet=rs0&retain=24h. transactions and
-// change_stream are true by default. All other parameters are the driver's; one that the driver
-// does not have is a *storekit.UnknownParameterError.
+// retain_audit, dedup_window, embed_json, fair_topics, change_stream and ensure_schema set the fields
+// of Config, as in mongodb://host/orders?replicaSet=rs0&retain=24h. change_stream is true by
+// default. All other parameters are the driver's; one that the driver does not have is a
+// *storekit.UnknownParameterError.
 func init() {
 	outmill.RegisterProvider(outmill.Provider{
 		Name:     "mongo",
@@ -37,7 +37,6 @@ func ConfigOf(text string) (string, Config, error) {
 	var config Config
 	parameters.Fields(&config, "name", "append_log_level", "collection_prefix", "retain", "retain_joins", "retain_audit", "dedup_window",
 		"embed_json", "fair_topics", "ensure_schema")
-	parameters.Off("transactions", &config.WithoutTransactions)
 	parameters.Off("change_stream", &config.WithoutChangeStream)
 	left := parameters.URL()
 	parameters.CheckRest(driversOf(left))

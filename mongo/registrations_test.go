@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/mongo"
@@ -19,9 +18,9 @@ func lasting(topic string) outmill.Registration {
 // over moves the end of registrations with a TTL into the past.
 func over(t *testing.T, s stand) {
 	t.Helper()
-	_, err := s.db.Collection("outmill_meta").UpdateOne(t.Context(), bson.D{},
-		bson.D{{Key: "$set", Value: bson.D{{Key: "groups.$[g].expires_at", Value: time.Now().Add(-time.Hour)}}}},
-		options.UpdateOne().SetArrayFilters([]any{bson.D{{Key: "g.group", Value: "brief"}}}))
+	_, err := s.entries().UpdateMany(t.Context(),
+		bson.D{{Key: "_id.kind", Value: "registration"}, {Key: "at", Value: bson.D{{Key: "$gt", Value: 0}}}},
+		bson.D{{Key: "$set", Value: bson.D{{Key: "at", Value: time.Now().Add(-time.Hour).UnixMicro()}}}})
 	require.NoError(t, err)
 }
 
@@ -34,8 +33,7 @@ func briefly(t *testing.T, s stand) (registrations []outmill.RegistrationInfo, n
 			registrations = g.Registrations
 		}
 	}
-	group := "brief"
-	found, err := s.List(t.Context(), outmill.ListQuery{Group: group})
+	found, err := s.List(t.Context(), outmill.ListQuery{Group: "brief"})
 	require.NoError(t, err)
 	return registrations, namesOf(found)
 }
@@ -60,31 +58,13 @@ func TestStore_Registrations(t *testing.T) {
 		require.Equal(t, []string{"one"}, names)
 	})
 
-	t.Run("records of a new registration survive the sweep of the old one", func(t *testing.T) {
-		t.Parallel()
-		s := newStand(t, mongo.Config{})
-		require.NoError(t, s.RegisterGroup(t.Context(), lasting("orders")))
-		require.NoError(t, s.Append(t.Context(), one("before")))
-		over(t, s)
-		store := s.interrupted(t, "find", "records", func() {
-			require.NoError(t, s.RegisterGroup(t.Context(), lasting("orders")))
-			require.NoError(t, s.Append(t.Context(), one("after")))
-		})
-		registrations, records, err := store.ExpireRegistrations(t.Context(), 10)
-		require.NoError(t, err)
-		require.Equal(t, []int{1, 1}, []int{registrations, records})
-		left, names := briefly(t, s)
-		require.Len(t, left, 1)
-		require.Equal(t, []string{"after"}, names)
-	})
-
 	t.Run("a registration that becomes permanent while another process renews it stays permanent", func(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		require.NoError(t, s.RegisterGroup(t.Context(), lasting("orders")))
 		permanent := lasting("orders")
 		permanent.TTL = 0
-		store := s.interrupted(t, "update", "meta", func() { require.NoError(t, s.RegisterGroup(t.Context(), permanent)) })
+		store := s.interrupted(t, "findAndModify", "meta", func() { require.NoError(t, s.RegisterGroup(t.Context(), permanent)) })
 		require.NoError(t, store.RegisterGroup(t.Context(), lasting("orders")))
 		left, _ := briefly(t, s)
 		require.Len(t, left, 1)

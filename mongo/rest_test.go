@@ -48,7 +48,7 @@ func (a *asks) monitor() *event.CommandMonitor {
 	a.ids = map[int64]bool{}
 	return &event.CommandMonitor{
 		Started: func(_ context.Context, e *event.CommandStartedEvent) {
-			if e.CommandName == "aggregate" && strings.Contains(e.Command.String(), "look_at") {
+			if in, _ := e.Command.Lookup("aggregate").StringValueOK(); in == "outmill_meta" && strings.Contains(e.Command.String(), `"processed"`) {
 				a.n.Add(1)
 				a.mu.Lock()
 				defer a.mu.Unlock()
@@ -195,7 +195,9 @@ func TestStore_Rest(t *testing.T) {
 				<-r.hints
 			}
 			require.NoError(t, do(), name)
-			told(t, r.hints)
+			if name != "delay" {
+				told(t, r.hints)
+			}
 			r.awaitNoRest(t)
 			found := claimed(t, s, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))
 			for _, record := range found {
@@ -275,30 +277,6 @@ func TestStore_Rest(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 		r.awaitRest(t)
-	})
-
-	t.Run("notes, ended sagas and ended joins are work", func(t *testing.T) {
-		t.Parallel()
-		s := newStand(t, mongo.Config{WithoutChangeStream: true, RetainJoins: time.Hour})
-		require.NoError(t, s.PrepareSagas(t.Context(), "ordersaga"))
-		past := time.Now().Add(-2 * time.Hour)
-		for name, document := range map[string]bson.D{
-			"outmill_inbox":   {{Key: "look_at", Value: past}},
-			"outmill_joins":   {{Key: "finished_at", Value: past}},
-			"ordersaga":       {{Key: "_delete_at", Value: past}},
-			"outmill_endings": {{Key: "look_at", Value: past}},
-			"outmill_dedup":   {{Key: "expires_at", Value: past}},
-		} {
-			require.Equal(t, []bool{true}, restOf(t, s.Store), name)
-			_, err := s.db.Collection(name).InsertOne(t.Context(), document)
-			require.NoError(t, err)
-			require.Equal(t, []bool{false}, restOf(t, s.Store), name)
-			_, err = s.db.Collection(name).DeleteMany(t.Context(), bson.D{})
-			require.NoError(t, err)
-		}
-		_, err := s.db.Collection("outmill_joins").InsertOne(t.Context(), bson.D{{Key: "finished_at", Value: time.Now()}})
-		require.NoError(t, err)
-		require.Equal(t, []bool{true}, restOf(t, s.Store), "the join is kept for an hour")
 	})
 
 	t.Run("a database that is dropped, and made again, is not at rest until it was asked again", func(t *testing.T) {
@@ -390,12 +368,14 @@ func TestStore_RestIn(t *testing.T) {
 	})
 
 	t.Run("a stream that gives no answer lets no answer stand, and is opened again", func(t *testing.T) {
+		testenv.Long(t, "a change stream without an answer for 30 s")
 		t.Parallel()
 		s, r := open(t, mongotest.Own(t))
-		mongo.SetDeafAfter(r.Store, 3*time.Second)
+		before := mongo.Heard(r.Store)
 		failing(t, s.Client(), "resting", 1, bson.D{{Key: "failCommands", Value: bson.A{"getMore"}},
 			{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 10 * patience.Milliseconds()}})
-		require.Eventually(t, func() bool { return !mongo.Listens(r.Store) }, patience, 5*time.Millisecond)
+		// The next stream may be open before a look at the state of this one. So this counts.
+		require.Eventually(t, func() bool { return mongo.Heard(r.Store) > before }, 2*patience, 5*time.Millisecond)
 		require.NoError(t, s.Append(t.Context(), one("one")))
 		require.Equal(t, []bool{false}, restOf(t, r.Store))
 		found := claimed(t, s, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))
@@ -441,17 +421,5 @@ func TestStore_RestIn(t *testing.T) {
 		require.NoError(t, server.Kill(t.Context()))
 		require.NoError(t, server.Start(t.Context()))
 		r.awaitNoRest(t)
-	})
-
-	t.Run("a standalone server is asked each time", func(t *testing.T) {
-		t.Parallel()
-		server := mongotest.Own(t, mongoengine.Standalone)
-		client := clientOf(t, options.Client().ApplyURI(server.URL))
-		s := newStandIn(t, client.Database("test"), mongo.Config{WithoutTransactions: true})
-		_ = testenv.Hints(t.Context(), s.Store)
-		require.Equal(t, []bool{true}, restOf(t, s.Store))
-		require.NoError(t, newStore(t, clientOf(t, options.Client().ApplyURI(server.URL)),
-			mongo.Config{Database: "test", WithoutTransactions: true}).Append(t.Context(), one("one")))
-		require.Equal(t, []bool{false}, restOf(t, s.Store))
 	})
 }

@@ -91,10 +91,14 @@ func requireEnoughRights(t *testing.T) {
 	require.NoError(t, use(), "with find, insert, update and remove on each collection")
 	require.NoError(t, use(), "once more")
 
+	// The store never reads nor deletes the documents of lines, and meta has one for ever.
 	for collection, needed := range map[string][]string{
-		"outmill_inbox": running,
-		"outmill_audit": {"find", "insert", "update", "remove"},
-		"ordersaga":     sagaActions,
+		"outmill_records": running,
+		"outmill_notes":   running,
+		"outmill_entries": running,
+		"outmill_lines":   {"insert", "update"},
+		"outmill_meta":    {"find", "update"},
+		"ordersaga":       sagaActions,
 	} {
 		for _, action := range needed {
 			revoked := bson.A{privilege(collection, []string{action})}
@@ -123,6 +127,7 @@ func usedByApp(t *testing.T, store *mongo.Store) error {
 				&outmill.Record{Topic: topic, Joins: []outmill.JoinID{join.ID}})
 		},
 		func() error { return handledByApp(ctx, store, topic, saga, &state{}) },
+		func() error { return heldByApp(ctx, store) },
 		func() error {
 			_, err := store.FindSaga(ctx, saga.Type, saga.Correlation, &state{}, roles.SagaOptions{})
 			return err
@@ -169,6 +174,35 @@ func handledByApp(ctx context.Context, store *mongo.Store, topic string, saga *r
 		return err
 	}
 	return store.Ack(ctx, "w", leases)
+}
+
+// heldByApp claims a key of which another worker has the first record, and again when that is acked.
+func heldByApp(ctx context.Context, store *mongo.Store) error {
+	topic := outmill.NewWorkItemID().String()
+	if err := store.Append(ctx, &outmill.Record{Topic: topic, Key: "k"}, &outmill.Record{Topic: topic, Key: "k"}); err != nil {
+		return err
+	}
+	claim := func(limit int) ([]*outmill.Record, error) {
+		return store.Claim(ctx, claimOf(outmill.NewOwnerToken(), limit, outmill.OrderKey, topic))
+	}
+	first, err := claim(1)
+	if err != nil {
+		return err
+	}
+	if _, err := claim(2); err != nil { // it holds the second record
+		return err
+	}
+	if err := store.Ack(ctx, "w", leasesOf(first)); err != nil {
+		return err
+	}
+	second, err := claim(2)
+	if err != nil {
+		return err
+	}
+	if len(second) != 1 {
+		return fmt.Errorf("claimed %d of 1", len(second))
+	}
+	return store.Ack(ctx, "w", leasesOf(second))
 }
 
 // deletesANote puts notes that end at once until it has deleted one itself, because the server

@@ -17,6 +17,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
 	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/roles"
 )
 
 // described returns all indexes of the database's collections, in a form that can be compared,
@@ -85,7 +86,7 @@ func TestStore_Schema(t *testing.T) {
 			require.NoError(t, s.db.Collection(name).Indexes().DropAll(t.Context()))
 		}
 		require.NotEqual(t, before, described(t, s.db))
-		require.NoError(t, s.db.Collection("outmill_locks").Drop(t.Context()))
+		require.NoError(t, s.db.Collection("outmill_lines").Drop(t.Context()))
 		require.NoError(t, s.Ensure(t.Context()))
 		require.Equal(t, before, described(t, s.db))
 	})
@@ -94,7 +95,7 @@ func TestStore_Schema(t *testing.T) {
 		t.Parallel()
 		s := newStand(t, mongo.Config{})
 		before := described(t, s.db)
-		require.Contains(t, indexesOf(t, s.records()), "delete_at")
+		require.Contains(t, indexesOf(t, s.db.Collection("outmill_entries")), "delete_at")
 		for _, retain := range []time.Duration{time.Hour, 1500 * time.Millisecond, 1 << 62} {
 			store := newStore(t, s.Client(), mongo.Config{Database: s.db.Name(), Retain: retain})
 			require.NoError(t, store.Ensure(t.Context()))
@@ -103,66 +104,36 @@ func TestStore_Schema(t *testing.T) {
 		}
 	})
 
-	// A store that is opened with another Retain calls no Ensure here.
-	t.Run("a changed retention applies to later acks", func(t *testing.T) {
+	t.Run("a changed retention applies to all processed records", func(t *testing.T) {
 		t.Parallel()
-		server := mongotest.Own(t)
-		client := clientOf(t, options.Client().ApplyURI(server.URL))
-		s := newStandIn(t, client.Database("test"), mongo.Config{Retain: time.Second})
-		raised := newStore(t, client, mongo.Config{Database: "test", Retain: time.Hour})
-		lowered := newStore(t, client, mongo.Config{Database: "test", Retain: time.Second})
-		none := newStore(t, client, mongo.Config{Database: "test"})
-		acked := func(by outmill.Store, name string) {
-			require.NoError(t, by.Append(t.Context(), one(name)))
-			require.NoError(t, by.Ack(t.Context(), "", leasesOf(claimed(t, by, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone)))))
-		}
-		acked(raised, "for an hour")
+		s := newStand(t, mongo.Config{Retain: time.Hour})
+		require.NoError(t, s.Append(t.Context(), one("one")))
+		require.NoError(t, s.Ack(t.Context(), "", leasesOf(claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone)))))
+		n, err := s.DeleteProcessed(t.Context(), 10)
+		require.NoError(t, err)
+		require.Zero(t, n)
+		lowered := newStore(t, s.Client(), mongo.Config{Database: s.db.Name(), Retain: time.Millisecond})
 		require.True(t, eventually(t.Context(), patience, func() bool {
-			// The first store keeps its records for longer than a second, so they stay.
-			n, err := s.DeleteProcessed(t.Context(), 10)
-			require.NoError(t, err)
-			require.Zero(t, n)
-			found, err := s.List(t.Context(), outmill.ListQuery{})
-			require.NoError(t, err)
-			require.Len(t, found, 1)
-			return time.Since(found[0].ProcessedAt) > 1500*time.Millisecond
-		}))
-		acked(none, "not at all")
-		acked(lowered, "for a second")
-		require.Equal(t, []string{"for a second", "for an hour"}, listed(t, s))
-		require.True(t, eventually(t.Context(), patience, func() bool {
-			n, err := raised.DeleteProcessed(t.Context(), 10)
+			n, err := lowered.DeleteProcessed(t.Context(), 10)
 			require.NoError(t, err)
 			return n == 1
-		}), "the janitor goes by the same time")
-
-		acked(lowered, "for a second, and no janitor")
-		for _, parameter := range []bson.E{{Key: "ttlMonitorSleepSecs", Value: 1}, {Key: "ttlMonitorEnabled", Value: true}} {
-			require.NoError(t, client.Database("admin").RunCommand(t.Context(), bson.D{{Key: "setParameter", Value: 1}, parameter}).Err())
-		}
-		require.True(t, eventually(t.Context(), 2*patience, func() bool { return len(listed(t, s)) == 1 }), "%q", listed(t, s))
-		require.Equal(t, []string{"for an hour"}, listed(t, s))
+		}))
+		require.Empty(t, listed(t, s))
 	})
 
 	t.Run("an index with another definition is reported and not changed", func(t *testing.T) {
 		t.Parallel()
 		ttl := int32(5)
 		for name, model := range map[string]driver.IndexModel{
-			"other keys": {Keys: bson.D{{Key: "mine", Value: 1}}, Options: options.Index().SetName("later")},
-			"other order": {Keys: bson.D{{Key: "grp", Value: 1}, {Key: "stage", Value: 1}, {Key: "topic", Value: 1},
-				{Key: "available_at", Value: -1}},
-				Options: options.Index().SetName("later").SetPartialFilterExpression(bson.D{{Key: "available_at",
-					Value: bson.D{{Key: "$exists", Value: true}}}})},
-			"not partial": {Keys: bson.D{{Key: "grp", Value: 1}, {Key: "stage", Value: 1}, {Key: "topic", Value: 1},
-				{Key: "available_at", Value: 1}}, Options: options.Index().SetName("later")},
-			"deletes": {Keys: bson.D{{Key: "available_at", Value: 1}},
-				Options: options.Index().SetName("leases").SetExpireAfterSeconds(ttl).SetPartialFilterExpression(bson.D{{Key: "owner",
-					Value: bson.D{{Key: "$exists", Value: true}}}})},
-			"does not delete": {Keys: bson.D{{Key: "delete_at", Value: 1}},
-				Options: options.Index().SetName("delete_at").SetPartialFilterExpression(bson.D{{Key: "delete_at",
-					Value: bson.D{{Key: "$exists", Value: true}}}})},
+			"other keys": {Keys: bson.D{{Key: "mine", Value: 1}}, Options: options.Index().SetName("leased")},
+			"other order": {Keys: bson.D{{Key: "wake", Value: -1}},
+				Options: options.Index().SetName("leased").SetPartialFilterExpression(bson.D{{Key: "stage", Value: 2}})},
+			"not partial": {Keys: bson.D{{Key: "wake", Value: 1}}, Options: options.Index().SetName("leased")},
+			"deletes": {Keys: bson.D{{Key: "processed", Value: 1}},
+				Options: options.Index().SetName("processed").SetExpireAfterSeconds(ttl).SetPartialFilterExpression(bson.D{{Key: "processed",
+					Value: bson.D{{Key: "$gt", Value: 0}}}})},
 			"the same under another name": {Keys: bson.D{{Key: "grp", Value: 1}, {Key: "stage", Value: 1}, {Key: "topic", Value: 1},
-				{Key: "seq", Value: 1}}, Options: options.Index().SetName("mine")},
+				{Key: "wake", Value: 1}, {Key: "seq", Value: 1}}, Options: options.Index().SetName("mine")},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -270,26 +241,31 @@ func TestStore_Schema(t *testing.T) {
 		}
 	})
 
-	t.Run("the server's own monitor deletes processed records and dedup keys", func(t *testing.T) {
+	t.Run("the server's own monitor deletes dedup keys and notes of messages from elsewhere, and keeps the others", func(t *testing.T) {
 		t.Parallel()
 		server := mongotest.Own(t)
 		client := clientOf(t, options.Client().ApplyURI(server.URL))
 		require.NoError(t, server.SetParameter(t.Context(), "ttlMonitorEnabled", true))
-		s := newStandIn(t, client.Database("test"), mongo.Config{Retain: time.Second, DedupWindow: time.Second})
-		require.NoError(t, s.Append(t.Context(), once("processed", "key"), one("dead"), one("pending"), one("leased")))
-		found := claimed(t, s, claimOf(outmill.NewOwnerToken(), 4, outmill.OrderNone))
-		require.Len(t, found, 4)
-		require.NoError(t, s.Ack(t.Context(), "", leasesOf(found[:1])))
-		require.NoError(t, s.Fail(t.Context(), []outmill.Settlement{{Lease: found[1].Lease()}}))
-		require.NoError(t, s.Release(t.Context(), leasesOf(found[2:3])))
-		gone := func() bool {
-			keys, err := s.db.Collection("outmill_dedup").CountDocuments(t.Context(), bson.D{})
-			require.NoError(t, err)
-			return keys == 0 && len(listed(t, s)) == 3
+		s := newStandIn(t, client.Database("test"), mongo.Config{DedupWindow: time.Second})
+		require.NoError(t, s.Append(t.Context(), once("one", "key")))
+		found := claimed(t, s, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
+		require.Len(t, found, 1)
+		for key, lease := range map[string]outmill.Lease{"own": found[0].Lease(), "elsewhere": {}} {
+			note := roles.Note{Consumer: "c", Key: key, Retention: time.Second, Lease: lease}
+			require.NoError(t, s.Transact(t.Context(), func(ctx context.Context) error { _, err := s.PutNote(ctx, note, 0); return err }))
 		}
-		require.True(t, eventually(t.Context(), 2*patience, gone), "%q", listed(t, s))
-		require.Equal(t, []string{"dead", "leased", "pending"}, listed(t, s))
-		again := once("processed", "key")
+		noted := func(key string) bool {
+			has, err := s.HasNote(t.Context(), "c", key)
+			require.NoError(t, err)
+			return has
+		}
+		require.True(t, eventually(t.Context(), 2*patience, func() bool {
+			n, err := s.db.Collection("outmill_entries").CountDocuments(t.Context(), bson.D{{Key: "_id.kind", Value: "dedup"}})
+			require.NoError(t, err)
+			return n == 0 && !noted("elsewhere")
+		}))
+		require.True(t, noted("own"))
+		again := once("one", "key")
 		require.NoError(t, s.Append(t.Context(), again))
 		require.False(t, again.Duplicate)
 	})

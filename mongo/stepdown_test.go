@@ -155,45 +155,4 @@ func TestStore_Stepdown(t *testing.T) {
 			require.Empty(t, listed(t, s))
 		}
 	})
-
-	// The end of a lease would count against its records. So the store gives back records that it
-	// cannot give back at once as soon as there is a primary.
-	t.Run("records that a claim could not return are given back after it has returned", func(t *testing.T) {
-		t.Parallel()
-		server := mongotest.Own(t)
-		s := newStandIn(t, clientOf(t, options.Client().ApplyURI(server.URL)).Database("test"), mongo.Config{})
-		require.NoError(t, s.Append(t.Context(), made("orders", "r", 5)...))
-		store := newStore(t, victimOf(t, server.URL, "victim"), mongo.Config{Database: "test", WithoutChangeStream: true})
-		_, err := store.Groups(t.Context()) // the schema is checked
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		// The lease is written, but the claim gets no answer and cannot give it back.
-		failing(t, s.Client(), "victim", 1000,
-			bson.D{{Key: "failCommands", Value: bson.A{"update"}},
-				{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 11602}, {Key: "errmsg", Value: "no primary any more"}}}})
-		leased := func() bool {
-			n, err := s.records().CountDocuments(t.Context(), bson.D{{Key: "stage", Value: 4}})
-			require.NoError(t, err)
-			return n == 5
-		}
-		var claiming sync.WaitGroup
-		claiming.Go(func() {
-			found, err := store.Claim(ctx, claimOf(outmill.NewOwnerToken(), 5, outmill.OrderNone))
-			if err == nil || len(found) > 0 {
-				t.Error("the claim has succeeded")
-			}
-		})
-		require.True(t, eventually(t.Context(), patience, leased))
-		failing(t, s.Client(), "victim", 1000, bson.D{{Key: "failCommands", Value: bson.A{"update"}}, {Key: "errorCode", Value: 10107}})
-		cancel()
-		claiming.Wait()
-		require.True(t, leased(), "nothing was given back yet")
-		require.NoError(t, s.Client().Database("admin").RunCommand(t.Context(),
-			bson.D{{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: "off"}}).Err())
-		require.True(t, eventually(t.Context(), patience/2, func() bool { return !leased() }), "the lease lasts a minute")
-		for _, r := range claimed(t, s, claimOf(outmill.NewOwnerToken(), 5, outmill.OrderNone)) {
-			require.Equal(t, [2]int{2, 0}, [2]int{r.Claims, r.Expiries})
-		}
-	})
 }

@@ -24,9 +24,9 @@ import (
 	"github.com/outmill/outmill/subscriber"
 )
 
-func ownStand(t *testing.T, config mongo.Config, flags ...string) (stand, *mongoengine.Engine) {
+func ownStand(t *testing.T, config mongo.Config) (stand, *mongoengine.Engine) {
 	t.Helper()
-	server := mongotest.Own(t, flags...)
+	server := mongotest.Own(t)
 	client := clientOf(t, options.Client().ApplyURI(server.URL))
 	return newStandIn(t, client.Database("test"), config), server
 }
@@ -144,9 +144,39 @@ func TestStore_Wake(t *testing.T) {
 		require.Equal(t, []string{"one"}, namesOf(claimed(t, other, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderNone))))
 	})
 
+	t.Run("what comes after a stream has ended is read when a handler is free again, though all were busy at the end", func(t *testing.T) {
+		t.Parallel()
+		for name, end := range map[string]func(admin *driver.Database){
+			"history lost": func(admin *driver.Database) {
+				failing(t, admin.Client(), fullApp, 1, bson.D{{Key: "failCommands", Value: bson.A{"getMore"}}, {Key: "errorCode", Value: 286}})
+			},
+			"killed": func(admin *driver.Database) { killStream(t, admin) },
+		} {
+			t.Run(name, func(t *testing.T) { t.Parallel(); readsWhenFree(t, end) })
+		}
+	})
+
+	t.Run("a stream that ends as soon as it is open is logged once, and opened less and less often", func(t *testing.T) {
+		t.Parallel()
+		const app = "ends"
+		s, server := ownStand(t, mongo.Config{})
+		heard := &errorsHeard{told: make(chan struct{}, 100)}
+		var n streamsOf
+		client := clientOf(t, options.Client().ApplyURI(server.URL).SetAppName(app).SetMonitor(n.monitor()))
+		store, err := mongo.New(client, mongo.Config{Database: s.db.Name()}, heard)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, store.Close()) })
+		failing(t, s.Client(), app, 5, bson.D{{Key: "failCommands", Value: bson.A{"getMore"}}, {Key: "errorCode", Value: 286}})
+		began := time.Now()
+		_ = testenv.Hints(t.Context(), store)
+		require.True(t, eventually(t.Context(), patience, func() bool { return n.opened.Load() == 6 }))
+		require.Greater(t, time.Since(began), 1500*time.Millisecond)
+		require.Len(t, heard.told, 1)
+	})
+
 	t.Run("a change stream that cannot be opened is logged once", func(t *testing.T) {
 		t.Parallel()
-		other, heard := withoutStream(t, 4, 286)
+		other, heard, _ := withoutStream(t, 4, 286)
 		told(t, testenv.Hints(t.Context(), other)) // it has come about
 		require.Len(t, heard.told, 1)
 		require.Positive(t, heard.debugged.Load())
@@ -154,7 +184,7 @@ func TestStore_Wake(t *testing.T) {
 
 	t.Run("a change stream without the right to it is not tried again", func(t *testing.T) {
 		t.Parallel()
-		other, heard := withoutStream(t, 1, 13)
+		other, heard, _ := withoutStream(t, 1, 13)
 		wake := testenv.Hints(t.Context(), other)
 		told(t, heard.told)
 		select {
@@ -164,10 +194,11 @@ func TestStore_Wake(t *testing.T) {
 		}
 	})
 
-	t.Run("readers poll if the server has no change streams", func(t *testing.T) {
+	t.Run("readers poll if the server allows no change stream", func(t *testing.T) {
 		t.Parallel()
-		s, server := ownStand(t, mongo.Config{WithoutTransactions: true}, mongoengine.Standalone)
-		other := s.second(t, server.URL, mongo.Config{WithoutTransactions: true})
+		other, heard, s := withoutStream(t, 1, 13)
+		_ = testenv.Hints(t.Context(), other)
+		told(t, heard.told)
 		sub, err := subscriber.New(other, subscriber.Config{Group: readers, PollInterval: 50 * time.Millisecond}, nil)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, sub.Close()) }()
@@ -187,48 +218,13 @@ func TestStore_Wake(t *testing.T) {
 
 	t.Run("a store that waits for a change stream it never gets can be closed", func(t *testing.T) {
 		t.Parallel()
-		s, server := ownStand(t, mongo.Config{WithoutTransactions: true}, mongoengine.Standalone)
-		heard := &errorsHeard{told: make(chan struct{}, 100)}
-		other, err := mongo.New(clientOf(t, options.Client().ApplyURI(server.URL)), mongo.Config{Database: s.db.Name()}, heard)
-		require.NoError(t, err)
+		other, heard, _ := withoutStream(t, 1, 13)
 		wake := testenv.Hints(t.Context(), other)
 		told(t, heard.told)
 		require.NoError(t, other.Append(t.Context(), one("one")))
 		told(t, wake)
 		require.NoError(t, other.Close())
 		require.NotErrorIs(t, other.Client().Ping(t.Context(), nil), driver.ErrClientDisconnected)
-	})
-
-	t.Run("a change stream is closed while claims are full", func(t *testing.T) {
-		t.Parallel()
-		s := newStand(t, mongo.Config{})
-		store, wake, n := s.listening(t)
-		require.NoError(t, s.Append(t.Context(), one("one"), one("two")))
-		told(t, wake)
-		request := claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone)
-		require.Len(t, claimed(t, store, request), 1)
-		require.True(t, eventually(t.Context(), patience, func() bool { return !mongo.Listens(store) }), "it is closed")
-		require.Len(t, claimed(t, store, request), 1)
-		require.EqualValues(t, 1, n.opened.Load())
-		require.Empty(t, claimed(t, store, request))
-		told(t, wake) // it is there again
-		require.EqualValues(t, 2, n.opened.Load())
-		require.NoError(t, s.Append(t.Context(), one("three")))
-		told(t, wake)
-	})
-
-	t.Run("a change stream stays while another reader finds nothing", func(t *testing.T) {
-		t.Parallel()
-		s := newStand(t, mongo.Config{})
-		store, wake, n := s.listening(t)
-		require.Empty(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, "quiet")))
-		require.NoError(t, s.Append(t.Context(), one("one"), one("two")))
-		told(t, wake)
-		require.Len(t, claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone, "orders")), 1)
-		require.NoError(t, s.Append(t.Context(), &outmill.Record{Topic: "quiet"}))
-		told(t, wake)
-		require.True(t, mongo.Listens(store))
-		require.EqualValues(t, 1, n.opened.Load())
 	})
 
 	t.Run("stores of a client share a change stream until the last one is closed", func(t *testing.T) {
@@ -299,7 +295,7 @@ func (l *listener) listen(ctx context.Context, store *mongo.Store, wake <-chan s
 }
 
 // withoutStream is a store whose first tries to open a change stream fail.
-func withoutStream(t *testing.T, tries, code int) (*mongo.Store, *errorsHeard) {
+func withoutStream(t *testing.T, tries, code int) (*mongo.Store, *errorsHeard, stand) {
 	t.Helper()
 	const app = "deaf"
 	s, server := ownStand(t, mongo.Config{})
@@ -310,7 +306,7 @@ func withoutStream(t *testing.T, tries, code int) (*mongo.Store, *errorsHeard) {
 	_, err = store.Groups(t.Context()) // the schema is checked
 	require.NoError(t, err)
 	failing(t, s.Client(), app, tries, bson.D{{Key: "failCommands", Value: bson.A{"aggregate"}}, {Key: "errorCode", Value: code}})
-	return store, heard
+	return store, heard, s
 }
 
 // firstReconnect is slightly more than the longest pause of the store before its first attempt to
@@ -346,17 +342,4 @@ func (n *streamsOf) monitor() *event.CommandMonitor {
 			}
 		},
 	}
-}
-
-// listening is a store that closes its change stream as soon as claims are full. The stream is
-// open, and n counts how often it was opened.
-func (s stand) listening(t *testing.T) (store *mongo.Store, wake <-chan struct{}, n *streamsOf) {
-	t.Helper()
-	n = &streamsOf{}
-	store = newStore(t, clientOf(t, options.Client().ApplyURI(mongotest.Server(t)).SetMonitor(n.monitor())),
-		mongo.Config{Database: s.db.Name()})
-	mongo.SetBusyFor(store, 0)
-	wake = testenv.Hints(t.Context(), store)
-	told(t, wake)
-	return store, wake, n
 }

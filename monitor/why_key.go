@@ -83,7 +83,7 @@ func (w why) held(ctx context.Context, r *outmill.Record) ([]Reason, error) {
 // blockers are the records that stop the key of r for readers that claim in order.
 func (w why) blockers(ctx context.Context, r *outmill.Record, line storekit.Waiting) ([]Reason, error) {
 	var reasons []Reason
-	leased, err := w.firstOfKey(ctx, r, outmill.StatusLeased, func(o *outmill.Record) bool { return o.LeaseUntil.After(w.now) })
+	leased, parked, err := w.leasedAndParked(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -106,9 +106,8 @@ func (w why) blockers(ctx context.Context, r *outmill.Record, line storekit.Wait
 		reasons = append(reasons, Reason{Kind: "key_waits", Record: o.ID, At: o.NextAttemptAt,
 			Text: text + " reader that claims in order of keys waits for it, except with the policy KeySkip."})
 	}
-	parked, err := w.firstOfKey(ctx, r, outmill.StatusDead, func(o *outmill.Record) bool { return o.LastError == storekit.ParkedError })
-	if err != nil || parked == nil {
-		return reasons, err
+	if parked == nil {
+		return reasons, nil
 	}
 	return append(reasons, Reason{Kind: "key_parked", Record: parked.ID, Text: fmt.Sprintf(
 		"Its key is parked: record %s of it is dead behind an earlier one. A reader with the policy KeyPark makes this record dead too.",
@@ -134,19 +133,21 @@ func (w why) waitingOfKey(ctx context.Context, r *outmill.Record, line storekit.
 	return found, err
 }
 
-// firstOfKey returns the first record of r's group, topic and key with the status that is
-// wanted, or nil. An index leads to them.
-func (w why) firstOfKey(
-	ctx context.Context, r *outmill.Record, status outmill.Status, wanted func(*outmill.Record) bool,
-) (first *outmill.Record, err error) {
-	query := outmill.ListQuery{Group: r.Group, Topic: r.Topic, Key: r.Key, Status: status}
-	_, err = walk(ctx, w.store, query, w.maxNeighbours, func(other *outmill.Record) bool {
-		if other.ID != r.ID && wanted(other) {
-			first = other
+// leasedAndParked returns the first other record of r's group, topic and key that is leased, and the first that is parked, or nil. One
+// search finds both, because no index leads to them.
+func (w why) leasedAndParked(ctx context.Context, r *outmill.Record) (leased, parked *outmill.Record, err error) {
+	query := outmill.ListQuery{Group: r.Group, Topic: r.Topic, Key: r.Key}
+	_, err = walk(ctx, w.store, query, w.maxNeighbours, func(o *outmill.Record) bool {
+		switch {
+		case o.ID == r.ID:
+		case leased == nil && o.Status == outmill.StatusLeased && o.LeaseUntil.After(w.now):
+			leased = o
+		case parked == nil && o.Status == outmill.StatusDead && o.LastError == storekit.ParkedError:
+			parked = o
 		}
-		return first == nil
+		return leased == nil || parked == nil
 	})
-	return first, err
+	return leased, parked, err
 }
 
 // parked explains a record that went dead with an earlier one of its key.

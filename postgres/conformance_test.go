@@ -15,6 +15,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
+	"github.com/outmill/outmill/internal/testenv/suites"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
 	"github.com/outmill/outmill/storetest/joinstest"
@@ -34,15 +35,15 @@ func conform(t *testing.T, engine storetest.Engine) {
 	t.Helper()
 	t.Run("queue", func(t *testing.T) {
 		t.Parallel()
-		storetest.Run(t, engine)
+		storetest.Run(t, suites.Queue(engine))
 	})
 	t.Run("joins", func(t *testing.T) {
 		t.Parallel()
-		joinstest.Run(t, engine)
+		joinstest.Run(t, suites.Joins(engine))
 	})
 	t.Run("transactions", func(t *testing.T) {
 		t.Parallel()
-		txtest.Run(t, engine)
+		txtest.Run(t, suites.Transactions(engine))
 	})
 }
 

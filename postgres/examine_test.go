@@ -251,6 +251,21 @@ func TestStore_Examine(t *testing.T) {
 		end()
 	})
 
+	t.Run("an autovacuum that takes long is no session to end", func(t *testing.T) {
+		t.Parallel()
+		db := connect(t, postgrestest.Own(t, "autovacuum_naptime=1", "autovacuum_vacuum_cost_delay=100", "autovacuum_vacuum_cost_limit=1").URL)
+		store := readyStore(t, db, postgres.Config{})
+		execute(t, db, "CREATE TABLE large AS SELECT i, repeat('x', 500) AS text FROM generate_series(1, 20000) AS i")
+		execute(t, db, "DELETE FROM large")
+		require.Eventually(t, func() bool {
+			return valueOf[int](t, db, `SELECT count(*) FROM pg_stat_activity
+				WHERE backend_type = 'autovacuum worker' AND datname = current_database() AND backend_xmin IS NOT NULL`) > 0
+		}, time.Minute, 10*time.Millisecond)
+		request := lenient()
+		request.OpenTransaction = time.Microsecond
+		require.Empty(t, examinedBy(t, store, request).Findings)
+	})
+
 	t.Run("a prepared transaction that nobody ends is named", func(t *testing.T) {
 		t.Parallel()
 		url := readyDatabase(t, postgres.Config{})

@@ -32,30 +32,8 @@ func TestConformance_FromDB(t *testing.T) {
 // TestConformanceFromDB_Variant has the whole contract for stores on a *sql.DB.
 func TestConformanceFromDB_Variant(t *testing.T) {
 	t.Parallel()
-	testenv.WithoutRace(t, "the contract on a *sql.DB")
-	on := engineFromDB(t)
-	if testenv.All() {
-		conform(t, on)
-		return
-	}
-	without := func(sections ...string) storetest.Engine {
-		short := on
-		short.Unsupported = map[string]string{}
-		for _, section := range sections {
-			short.Unsupported[section] = testenv.Shorter("the whole contract on a *sql.DB")
-		}
-		return short
-	}
-	t.Run("queue", func(t *testing.T) {
-		t.Parallel()
-		storetest.Run(t, without("receipt", "limits", "groups", "holding", "worker names", "registrations", "topics", "dedup", "time", "suspects",
-			"park", "topic order", "turns", "pause", "inspect", "find", "edit", "skip", "dead letters", "janitor", "rest", "reap", "schema", "calls",
-			"model", "stress"))
-	})
-	t.Run("transactions", func(t *testing.T) {
-		t.Parallel()
-		txtest.Run(t, without("steps", "sagas", "retention"))
-	})
+	testenv.Unraced(t, "the contract on a *sql.DB")
+	conform(t, engineFromDB(t))
 }
 
 // pools are a pool of database/sql and one of pgx, for the test's own statements, of one database.

@@ -37,9 +37,7 @@ func behindProxy(t *testing.T, closeWithin, heartbeat time.Duration) (p *proxy.P
 
 func listeningSessions(t *testing.T, store *postgres.Store) int {
 	t.Helper()
-	return valueOf[int](t, store.Pool(),
-		`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
-			AND (query LIKE 'LISTEN %' OR query LIKE '%transaction_read_only%')`)
+	return valueOf[int](t, store.Pool(), `SELECT count(*) FROM pg_stat_activity WHERE `+postgrestest.Listening)
 }
 
 func TestStore_HalfOpen(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 // A store that works in small steps keeps the order of each key.
 func TestStoreInSteps_Variant(t *testing.T) {
 	t.Parallel()
-	testenv.WithoutRace(t, "the order of keys in small steps")
+	testenv.Unraced(t, "the order of keys in small steps")
 	whole := engine(t, pool(t))
 	storetest.WalkInSteps(t, storetest.Engine{New: func(t *testing.T, options storetest.Options) storetest.Harness {
 		h := whole.New(t, options).(harness)

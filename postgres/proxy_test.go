@@ -59,7 +59,7 @@ func TestStore_Proxy(t *testing.T) {
 					workers.Go(func() { r.work(outmill.OrderKey) })
 				}
 				<-told
-				r.awaitDeliveries(testenv.Steps(100, 2000))
+				r.awaitDeliveries(testenv.Steps(100, 600))
 				close(r.upgraded)
 				writers.Wait()
 				r.mu.Lock()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/storetest"
 )
@@ -26,7 +27,7 @@ func listener(t *testing.T, db *pgxpool.Pool, store *postgres.Store) *pgx.Conn {
 	defer cancel()
 	told := testenv.Hints(ctx, store)
 	require.Eventually(t, func() bool {
-		return valueOf[int](t, db, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'`) > 0
+		return valueOf[int](t, db, `SELECT count(*) FROM pg_stat_activity WHERE `+postgrestest.Listening) > 0
 	}, patience, 5*time.Millisecond)
 	<-told
 	statement := valueOf[string](t, db, `SELECT query FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'
@@ -140,7 +141,7 @@ func TestStore_RacesWake(t *testing.T) {
 		told := testenv.Hints(t.Context(), other)
 		<-told
 		for range 2 {
-			execute(t, r.db, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'`)
+			execute(t, r.db, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE `+postgrestest.Listening)
 			select {
 			case <-told:
 			case <-time.After(patience):
@@ -161,8 +162,7 @@ func TestStore_RacesWake(t *testing.T) {
 		listening := func(want int) {
 			t.Helper()
 			require.Eventually(t, func() bool {
-				return want == valueOf[int](t, r.db,
-					`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN %'`)
+				return want == valueOf[int](t, r.db, `SELECT count(*) FROM pg_stat_activity WHERE `+postgrestest.Listening)
 			}, patience, 5*time.Millisecond)
 		}
 		store := newStore(t, r.db, r.store.config)

@@ -392,7 +392,7 @@ func (r *running) work(order outmill.Order) {
 	}
 }
 
-// awaitDeliveries waits for n deliveries from now on.
+// awaitDeliveries waits for n deliveries from now on, as long as some come.
 func (r *running) awaitDeliveries(n int) {
 	r.t.Helper()
 	count := func() int {
@@ -400,8 +400,9 @@ func (r *running) awaitDeliveries(n int) {
 		defer r.mu.Unlock()
 		return len(r.seen)
 	}
-	until := count() + n
-	require.Eventually(r.t, func() bool { return count() >= until || r.t.Failed() }, time.Minute, time.Millisecond)
+	for now, until := count(), count()+n; now < until && !r.t.Failed(); now = count() {
+		require.Eventually(r.t, func() bool { return count() > now || r.t.Failed() }, time.Minute, time.Millisecond, "%d are missing", until-now)
+	}
 }
 
 // describe lists everything that a schema has.

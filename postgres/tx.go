@@ -35,9 +35,10 @@ type Handle = sqlkit.Handle
 // rolled back, at least to a savepoint: calls with the context return outmill.ErrInvalidTx. So they
 // do, and write nothing, if the session has ended, or if a COMMIT or ROLLBACK was sent as a
 // statement. To find that, a call in a transaction of database/sql takes one more round trip if the
-// driver is not pgx's. If Append refuses its input (ErrInvalidRecord, …), it
-// sends no statement. If it fails later, it goes back to a savepoint of its own, and your
-// transaction goes on without it.
+// driver is not pgx's. If Append refuses its input (ErrInvalidRecord, …), it sends no statement,
+// and the transaction goes on. If PostgreSQL refuses a statement of Append, roll the transaction
+// back, or to a savepoint of your own: an append of one round trip has none, because it would cost
+// two more in a transaction of database/sql. Other calls go back to a savepoint of theirs.
 func (s *Store) WithTx(ctx context.Context, tx any) context.Context { return s.driver.WithTx(ctx, tx) }
 
 // InTx runs fn in a READ COMMITTED transaction of the pool. It commits if fn returns nil, and

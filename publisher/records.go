@@ -15,7 +15,10 @@ import (
 // The store checks the limits before it writes.
 func (p *Publisher) records(base context.Context, topic string, messages []*message.Message) ([]*outmill.Record, error) {
 	made, err := p.maker.Of(base, topic, messages)
-	errs := []error{err}
+	var errs []error
+	if err != nil {
+		errs = append(errs, err)
+	}
 	for i, msg := range messages {
 		if p.cfg.RequirePayload && msg != nil && msg.Payload == nil {
 			errs = append(errs, &outmill.InvalidRecordError{Index: i, Field: "payload",

@@ -13,9 +13,9 @@ const IdleAtOnce = 64
 //
 // A store is idle if no record in it is pending or leased, in a group or in none, and if a
 // round of the upkeep would find no work: ReapExpired of [outmill.Queue], all methods of
-// [outmill.Janitor] and the methods of [Joins], [Inbox] and [Sagas] that delete joins, notes
-// and sagas after their retention. Dead records do not count, and joins, notes and sagas count
-// only after their retention. A store may answer that it is not idle although it is.
+// [outmill.Janitor] and the methods of [Joins], [Inbox], [Sagas] and [Repairs] that delete joins,
+// notes, sagas and entries of the audit after their retention. Dead records do not count, and
+// what has a retention counts only after it. A store may answer that it is not idle although it is.
 type Idle interface {
 	// IdleWith returns a comparable value, which is equal for stores that one call of AreIdle can
 	// ask together, such as the schemas of one PostgreSQL database that share a pool. self stands

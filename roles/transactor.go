@@ -2,13 +2,8 @@ package roles
 
 import (
 	"context"
-	"errors"
 	"time"
 )
-
-// ErrNoTransactions says that the store is configured without transactions (MongoDB's
-// Config.WithoutTransactions).
-var ErrNoTransactions = errors.New("outmill: the store was made without transactions")
 
 // Transactor runs functions in transactions of the store, without the types of its
 // driver, for code that works on every store.
@@ -40,14 +35,10 @@ type Transactor interface {
 	// SQLite runs one writing transaction at a time, so a slow function delays every other
 	// writer of the database.
 	//
-	// Errors: ErrNoTransactions, ErrCommitInDoubt, outmill.ErrInvalidTx, the error of fn, the driver's.
+	// Errors: ErrCommitInDoubt, outmill.ErrInvalidTx, the error of fn, the driver's.
 	Transact(ctx context.Context, fn func(ctx context.Context) error) error
 
 	// TxLimit returns the longest duration of a transaction that the engine allows; 0 is no
 	// limit. On MongoDB it is 60 s.
 	TxLimit() time.Duration
-
-	// HasTransactions reports whether Transact does not return ErrNoTransactions: a setting can leave a
-	// store without transactions, as on MongoDB. It makes no call to the database.
-	HasTransactions() bool
 }

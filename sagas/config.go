@@ -127,9 +127,6 @@ func (c *Config) newInbox(kind string) (*inbox.Inbox, error) {
 	if own.Logger == nil {
 		own.Logger = c.Logger
 	}
-	if own.AllowWithoutTransactions {
-		return nil, fmt.Errorf("%w: sagas.Config.Inbox.AllowWithoutTransactions is true: sagas need transactions", outmill.ErrInvalidConfig)
-	}
 	return inbox.New(c.Store, own)
 }
 

@@ -29,8 +29,7 @@ type Saga[State any] struct {
 }
 
 // Define makes a kind of sagas with the state State, which is a struct. It returns
-// outmill.ErrInvalidConfig for an invalid Config or State, for a store that was made without
-// transactions, and for reactions that are invalid
+// outmill.ErrInvalidConfig for an invalid Config or State, and for reactions that are invalid
 // or in conflict.
 func Define[State any](cfg Config, reactions ...Reaction[State]) (*Saga[State], error) {
 	if err := cfg.Validate(); err != nil {
@@ -44,9 +43,6 @@ func Define[State any](cfg Config, reactions ...Reaction[State]) (*Saga[State], 
 	if !keeps || !transacts {
 		return nil, fmt.Errorf("%w: sagas.Config.Store is a %T, which cannot keep sagas: want a roles.Sagas and roles.Transactor",
 			outmill.ErrInvalidConfig, cfg.Store)
-	}
-	if !s.transact.HasTransactions() {
-		return nil, fmt.Errorf("%w: sagas.Config.Store: %w", outmill.ErrInvalidConfig, errNoTransactions)
 	}
 	if err := storekit.CheckSagaType(s.kind); err != nil {
 		return nil, fmt.Errorf("%w: sagas.Define: %w: set Config.TypeName", outmill.ErrInvalidConfig, err)
@@ -146,5 +142,3 @@ func (s *Saga[State]) Handler(topic string) message.NoPublishHandlerFunc {
 func (s *Saga[State]) DeleteFinished(ctx context.Context, retention time.Duration, limit int) (int, error) {
 	return s.sagas.DeleteFinishedSagas(ctx, s.kind, retention, limit)
 }
-
-var errNoTransactions = errors.New("sagas need transactions: make the mongo.Store without Config.WithoutTransactions")

@@ -45,8 +45,6 @@ func (s *Saga[State]) handle(topic string, msg *message.Message) error {
 		return nil
 	case errors.Is(err, ErrConflict), errors.Is(err, ErrStarted), errors.Is(last, ErrConflict), errors.Is(last, ErrStarted):
 		return &storekit.Collision{Err: errors.Join(err, last), Delay: s.cfg.ConflictDelay/2 + rand.N(s.cfg.ConflictDelay+1), Counts: true}
-	case errors.Is(err, roles.ErrNoTransactions):
-		return fmt.Errorf("saga %s: %w: %w", s.kind, errNoTransactions, err)
 	case errors.Is(err, outmill.ErrInvalidRecord):
 		return outmill.Permanent(err)
 	}

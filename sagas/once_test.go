@@ -71,11 +71,6 @@ func TestConfig_Inbox(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 2, state.Placed)
 	})
-	t.Run("a setting that would handle messages twice is refused", func(t *testing.T) {
-		t.Parallel()
-		_, err := sagas.Define[order](sagas.Config{Store: newShop(t).Store, Inbox: &inbox.Config{AllowWithoutTransactions: true}})
-		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
-	})
 }
 
 func TestConfig_Retention(t *testing.T) {

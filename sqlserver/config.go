@@ -38,9 +38,9 @@ type Config struct {
 	// Schema is the schema of the tables: a letter or _, then letters, digits and _, at most 100
 	// characters. Default "dbo".
 	Schema string
-	// Table is the name of the table of records, and the prefix of all other names: Outbox,
-	// OutboxJoin, OutboxJoinMember, Outbox_Claim and so on. Two stores with different tables
-	// share one schema. The limits are those of Schema. Default "Outbox".
+	// Table is the name of the table of records, and begins all other names: Outbox, OutboxNote,
+	// OutboxEntry, Outbox_Claim and so on. Two stores with different tables share one schema. The
+	// limits are those of Schema. Default "Outbox".
 	Table string
 	// AppendLogLevel is the level of the line that each append logs: the number of records, their
 	// topics and their correlation ids. nil is slog.LevelDebug; slog.LevelInfo is Info, and levels
@@ -57,6 +57,11 @@ type Config struct {
 	// MaxPayload is the size in bytes of the largest accepted payload, at most MostMaxPayload.
 	// Default 256 MiB.
 	MaxPayload int
+	// FairTopics are the topics, or patterns of topics such as "orders.*", of which claims take as much from each of several
+	// parts, so that a tenant with a large backlog does not hold up tenants of other parts. The database keeps them: the
+	// first Ensure sets them, and SetFairTopics changes them. A store with other ones can neither append nor claim
+	// (outmill.ErrFairTopics). Default none. See storekit.PartOf.
+	FairTopics []string
 	// EnsureSchema makes Open call Ensure. After New, the first call that is not in a caller's
 	// transaction does what Ensure does. Default: call Ensure explicitly.
 	EnsureSchema bool
@@ -64,6 +69,9 @@ type Config struct {
 	// watermill-sql's: Adopt(sql.TxFromContext). The transaction must be one that WithTx accepts,
 	// in the database of this store. Default none.
 	TxFromContext func(ctx context.Context) (tx any, ok bool)
+
+	// atOnce makes the steps of large work small, for tests.
+	atOnce storekit.BatchSize
 }
 
 // Adopt makes a Config.TxFromContext from a function such as the TxFromContext of watermill-sql,
@@ -98,6 +106,7 @@ func (c Config) Validate() error {
 	check := storekit.CheckConfig("sqlserver.Config")
 	check.Refuse(!isName(c.Schema), "Schema is %q: want a letter or _, then letters, digits and _, at most 100", c.Schema)
 	check.Refuse(!isName(c.Table), "Table is %q: want a letter or _, then letters, digits and _, at most 100", c.Table)
+	check.FairTopics(c.FairTopics)
 	check.AppendLogLevel(c.AppendLogLevel)
 	check.Duration("Retain", c.Retain, "")
 	check.Duration("RetainJoins", c.RetainJoins, "24 h")

@@ -40,6 +40,7 @@ func TestStore_Config(t *testing.T) {
 			"Config.RetainJoins is -1s":       {RetainJoins: -time.Second},
 			"Config.RetainAudit is -1s":       {RetainAudit: -time.Second},
 			"Config.DedupWindow is -1m0s":     {DedupWindow: -time.Minute},
+			"Config.FairTopics":               {FairTopics: []string{""}},
 			"Config.MaxPayload is -1":         {MaxPayload: -1},
 			"Config.MaxPayload is 2146435073": {MaxPayload: sqlserver.MostMaxPayload + 1},
 		} {
@@ -77,11 +78,10 @@ func TestStore_Config(t *testing.T) {
 		store := newStore(t, nowhere(t), sqlserver.Config{Schema: "shop", Table: "Größe1"})
 		text := strings.Join(append(store.Statements(), store.Grants("app")...), "\n")
 		for _, want := range []string{
-			"CREATE SCHEMA [shop]", "CREATE TABLE [shop].[Größe1] (", "[PK_Größe1]",
-			"CREATE UNIQUE INDEX [IX_Größe1_Id] ON [shop].[Größe1] (IdBytes)",
-			"CREATE TABLE [shop].[Größe1JoinMember]", "CREATE TYPE [shop].[Größe1New] AS TABLE", "CREATE PROCEDURE [shop].[Größe1_Claim]",
-			"EXEC [shop].[Größe1_LockLine]",
-			"N'[shop].[Größe1]' + NCHAR(1)", "GRANT EXECUTE ON TYPE::[shop].[Größe1New] TO [app]",
+			"CREATE SCHEMA [shop]", "CREATE TABLE [shop].[Größe1] (", "CONSTRAINT [Größe1_pk_records]",
+			"CREATE UNIQUE INDEX [Größe1_ids] ON [shop].[Größe1] (id)", "CREATE TABLE [shop].[Größe1Entry] (",
+			"CREATE TYPE [shop].[Größe1New] AS TABLE", "CREATE PROCEDURE [shop].[Größe1_Claim] ", "CREATE FUNCTION [shop].[Größe1_Now]()",
+			"GRANT EXECUTE ON TYPE::[shop].[Größe1New] TO [app]",
 		} {
 			require.Contains(t, text, want)
 		}
@@ -91,8 +91,6 @@ func TestStore_Config(t *testing.T) {
 
 	t.Run("stores of other tables and schemas do not touch each other", func(t *testing.T) {
 		t.Parallel()
-		// The test has a database of its own, because a new schema makes all sessions plan their
-		// statements again.
 		db := pool(t)
 		var stores []*sqlserver.Store
 		for _, config := range []sqlserver.Config{{}, {Table: "OutboxJoin2"}, {Schema: "shop"}, {Schema: "shop", Table: "Orders_x"}} {
@@ -119,23 +117,5 @@ func TestStore_Config(t *testing.T) {
 			require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)))
 			require.Empty(t, listed(t, store))
 		}
-	})
-
-	t.Run("a claim in order of one store does not wait for that of another", func(t *testing.T) {
-		t.Parallel()
-		first, _ := ensured(t, sqlserver.Config{})
-		second, _ := ensured(t, sqlserver.Config{})
-		for _, store := range []*sqlserver.Store{first, second} {
-			require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: readers}))
-			require.NoError(t, store.Append(t.Context(), made("orders", "x", 3)...))
-		}
-		held, err := first.DB().BeginTx(t.Context(), nil)
-		require.NoError(t, err)
-		defer func() { require.NoError(t, held.Rollback()) }()
-		// The lock of the first store's line, in the mode of its claims.
-		lock := first.Expand("EXEC [dbo].[Outbox_LockLine] @Group = @group, @Topic = @topic, @Mode = N'Exclusive'")
-		_, err = held.ExecContext(t.Context(), lock, sql.Named("group", readers), sql.Named("topic", "orders"))
-		require.NoError(t, err)
-		require.Len(t, claimed(t, second, claimOf(outmill.NewOwnerToken(), 10, outmill.OrderKey)), 3)
 	})
 }

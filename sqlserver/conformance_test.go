@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -25,14 +24,12 @@ const maxPayload = 16 << 20
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	db := pool(t)
-	engine := engine(db)
+	engine := engine(pool(t), 0)
 	t.Run("queue", func(t *testing.T) {
 		t.Parallel()
 		engine := engine
-		engine.Unsupported = maps.Clone(unsupported)
-		if sqlservertest.IsBabelfish(t, db) {
-			maps.Copy(engine.Unsupported, onBabelfish)
+		engine.Unsupported = map[string]string{
+			"wake: a hint comes after the commit of a caller's transaction, where the engine can tell": "SQL Server has no LISTEN: readers poll",
 		}
 		storetest.Run(t, engine)
 	})
@@ -46,24 +43,42 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// unsupported names the sentences that SQL Server cannot fulfil.
-var unsupported = map[string]string{
-	"wake: a hint comes after the commit of a caller's transaction, where the engine can tell": "SQL Server has no LISTEN: readers poll",
-}
-
-// onBabelfish names the sentences that take longer there than a test may.
-var onBabelfish = map[string]string{
-	"order: a huge backlog behind one blocked key does not hold up other keys": "Babelfish 4.4 needs minutes for the 20,000 records",
+// Work that is done in several transactions does the same.
+func TestConformance_Steps(t *testing.T) {
+	t.Parallel()
+	testenv.Long(t, "walks in small steps")
+	storetest.WalkInSteps(t, engine(pool(t), 2))
 }
 
 // engine makes tables for each store, in one database.
-func engine(db *sql.DB) storetest.Engine {
+func engine(db *sql.DB, atOnce int) storetest.Engine {
 	tables := &testenv.Shelf{}
 	return storetest.Engine{
 		New: func(t *testing.T, options storetest.Options) storetest.Harness {
-			return harness{t, fromShelf(t, tables, db, options), tables}
+			config := sqlserver.Config{Retain: options.Retain, MaxPayload: maxPayload, DedupWindow: options.DedupWindow}.InSteps(atOnce)
+			table, found := tables.Take()
+			if config.Table = table; !found || options.NoSchema {
+				config.Table = unique("T")
+			}
+			h := harness{t, conforming{newStore(t, db, config), config}, tables}
+			tables.Return(t, config.Table, func() { wipe(t, db, config.Table) })
+			if options.NoSchema {
+				tables.Changed(config.Table)
+				return h
+			}
+			if !found {
+				require.NoError(t, h.store.Ensure(t.Context()))
+			}
+			setClock(t, db, config.Table, 0)
+			return h
 		},
 	}
+}
+
+// conforming is a store with its Config, for Reopen.
+type conforming struct {
+	*sqlserver.Store
+	config sqlserver.Config
 }
 
 // harness is a store for one test, and the tables that other tests reuse after the test.
@@ -75,103 +90,44 @@ type harness struct {
 
 func (h harness) Store() outmill.Store { return h.store }
 
-// Old says that the store is not on package engine yet.
-func (harness) Old() {}
-
 func (h harness) Reopen() outmill.Store {
 	return conforming{newStore(h.t, h.store.DB(), h.store.config), h.store.config}
+}
+
+func (h harness) ReopenFair(topics ...string) outmill.Store {
+	config := h.store.config
+	config.FairTopics = topics
+	return conforming{newStore(h.t, h.store.DB(), config), config}
 }
 
 func (h harness) Elapse(_ outmill.Store, d time.Duration) {
 	passTime(h.t, h.store.DB(), h.store.config.Table, d)
 }
 
-func (h harness) GuardSagas(store outmill.Store, kind, field string) {
-	c := store.(conforming)
-	h.tables.Changed(c.config.Table)
-	for _, statement := range []string{
-		fmt.Sprintf("ALTER TABLE %sSaga ADD Mine AS CAST(JSON_VALUE(State, '$.%s') AS NVARCHAR(100))", c.config.Table, field),
-		fmt.Sprintf("CREATE UNIQUE INDEX Mine ON %sSaga (Mine, Type)", c.config.Table),
-	} {
-		_, err := c.DB().ExecContext(h.t.Context(), statement)
-		require.NoError(h.t, err, kind)
-	}
-}
-
 func (h harness) MaxPayload() int { return maxPayload }
+
+// exec runs a text in which {} stands for the beginning of the names of all tables.
+func (h harness) exec(text string, args ...any) {
+	h.t.Helper()
+	text = strings.ReplaceAll(text, "{}", "dbo."+h.store.config.Table)
+	_, err := h.store.DB().ExecContext(context.WithoutCancel(h.t.Context()), text, args...)
+	require.NoError(h.t, err, text)
+}
 
 // pool returns a pool on a database that is dropped with the test.
 func pool(t *testing.T) *sql.DB {
 	t.Helper()
-	server, name := sqlservertest.Server(t), unique("outmill_")
-	onServer(t, server, "CREATE DATABASE "+name)
-	t.Cleanup(func() { onServer(t, server, "DROP DATABASE "+name) })
-	return connect(t, withParameters(t, server, "database="+name))
+	return connect(t, sqlservertest.Database(t))
 }
 
 func connect(t *testing.T, url string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlserver", url)
 	require.NoError(t, err)
-	// A small pool, because each session of Babelfish compiles each procedure itself, which takes
-	// seconds at first.
-	db.SetMaxOpenConns(8)
-	db.SetMaxIdleConns(8)
+	db.SetMaxOpenConns(40)
+	db.SetMaxIdleConns(40)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db
-}
-
-// conforming is a store with its Config, for Reopen.
-type conforming struct {
-	*sqlserver.Store
-	config sqlserver.Config
-}
-
-func newConforming(t *testing.T, db *sql.DB, options storetest.Options) conforming {
-	t.Helper()
-	config := conformingConfig(options)
-	store := newStore(t, db, config)
-	if !options.NoSchema {
-		require.NoError(t, store.Ensure(t.Context()))
-	}
-	return conforming{store, config}
-}
-
-// wipe empties the tables. The generation of the groups, the counter of the pauses and the places
-// continue.
-const wipe = `DELETE FROM {}Audit; DELETE FROM {}Pause; DELETE FROM {}Inbox; DELETE FROM {}Saga;
-	DELETE FROM {}JoinMember; DELETE FROM {}Join; DELETE FROM {}Dedup; DELETE FROM {}Group; DELETE FROM {}Worker;
-	DELETE FROM {}Ending; DELETE FROM {}Lane; DELETE FROM {};`
-
-// fromShelf is newConforming with used tables, if there are any.
-func fromShelf(t *testing.T, tables *testenv.Shelf, db *sql.DB, options storetest.Options) conforming {
-	t.Helper()
-	if options.NoSchema {
-		return newConforming(t, db, options)
-	}
-	config := conformingConfig(options)
-	name, found := tables.Take()
-	if found {
-		config.Table = name
-	}
-	tables.Return(t, config.Table, func() {
-		_, err := db.ExecContext(context.WithoutCancel(t.Context()), strings.ReplaceAll(wipe, "{}", config.Table))
-		require.NoError(t, err)
-	})
-	store := newStore(t, db, config)
-	if !found {
-		require.NoError(t, store.Ensure(t.Context()))
-	}
-	return conforming{store, config}
-}
-
-func conformingConfig(options storetest.Options) sqlserver.Config {
-	// Stores differ by their tables, not by their schemas: a new schema makes Babelfish plan
-	// statements again, and it cannot do that for an UPDATE with an OUTPUT.
-	return sqlserver.Config{
-		Table:  "T" + strings.ReplaceAll(outmill.NewWorkItemID().String(), "-", ""),
-		Retain: options.Retain, MaxPayload: maxPayload, DedupWindow: options.DedupWindow,
-	}
 }
 
 func newStore(t *testing.T, db *sql.DB, config sqlserver.Config) *sqlserver.Store {
@@ -182,31 +138,31 @@ func newStore(t *testing.T, db *sql.DB, config sqlserver.Config) *sqlserver.Stor
 	return store
 }
 
-// passTime moves every time in the tables back by d.
+// wipe empties the tables.
+func wipe(t *testing.T, db *sql.DB, table string) {
+	t.Helper()
+	const statements = "DELETE FROM {}; DELETE FROM {}Note; DELETE FROM {}Entry; " +
+		"UPDATE {}Meta SET version = 1, compatible = 1, routes = 0, pauses = 0"
+	_, err := db.ExecContext(context.WithoutCancel(t.Context()), strings.ReplaceAll(statements, "{}", "dbo."+table))
+	require.NoError(t, err)
+}
+
+// clock is that of the schema, and more.
+const clock = "DATEDIFF_BIG(MICROSECOND, CAST('1970-01-01T00:00:00' AS DATETIME2(7)), SYSUTCDATETIME())"
+
+// passTime moves the clock of the tables.
 func passTime(t *testing.T, db *sql.DB, table string, d time.Duration) {
 	t.Helper()
-	for name, columns := range map[string][]string{
-		"":       {"CreatedAt", "DueTimeUtc", "NextAttemptAt", "AvailableAt", "ExpiresAt", "ProcessedAt"},
-		"Lane":   {"Until"},
-		"Pause":  {"PausedAt"},
-		"Audit":  {"ChangedAt"},
-		"Group":  {"SeenAt", "ExpiresAt"},
-		"Worker": {"SeenAt"},
-		"Ending": {"EndedAt", "LookAt"},
-		"Dedup":  {"ExpiresAt"},
-		"Inbox":  {"DeleteAt"},
-		"Saga":   {"CreatedAt", "UpdatedAt", "DeleteAt"},
-		"Join":   {"Deadline", "CreatedUtc", "LastUpdatedUtc", "FinishedUtc"},
-	} {
-		set := make([]string, len(columns))
-		for i, column := range columns {
-			set[i] = fmt.Sprintf("%[1]s = DATEADD(MICROSECOND, -CAST(@us %% 1000000 AS INT), DATEADD(SECOND, -CAST(@us / 1000000 AS INT), %[1]s))",
-				column)
-		}
-		_, err := db.ExecContext(context.WithoutCancel(t.Context()), "UPDATE "+table+name+" SET "+strings.Join(set, ", "),
-			sql.Named("us", d.Microseconds()))
-		require.NoError(t, err)
-	}
+	var ahead int64
+	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT dbo."+table+"_Now() - "+clock).Scan(&ahead))
+	setClock(t, db, table, time.Duration(ahead)*time.Microsecond+d)
+}
+
+func setClock(t *testing.T, db *sql.DB, table string, ahead time.Duration) {
+	t.Helper()
+	statement := "CREATE OR ALTER FUNCTION dbo.%s_Now() RETURNS BIGINT AS BEGIN RETURN %s + %d; END"
+	_, err := db.ExecContext(context.WithoutCancel(t.Context()), fmt.Sprintf(statement, table, clock, ahead.Microseconds()))
+	require.NoError(t, err)
 }
 
 func (h harness) Begin(store outmill.Store) (ctx context.Context, commit, rollback func() error) {
@@ -217,20 +173,18 @@ func (h harness) Begin(store outmill.Store) (ctx context.Context, commit, rollba
 	return c.WithTx(h.t.Context(), tx), tx.Commit, tx.Rollback
 }
 
+func (h harness) InTx(ctx context.Context, store outmill.Store, do func(ctx context.Context) error) error {
+	return store.(conforming).InTx(ctx, func(ctx context.Context, _ *sql.Tx) error { return do(ctx) })
+}
+
 // EndTx has the ways in which SQL Server ends a transaction without a call of its methods.
 func (h harness) EndTx(store outmill.Store) []storetest.TxEnd {
 	way := func(name string, commits bool, statement string) storetest.TxEnd {
 		return storetest.TxEnd{Name: name, Commits: commits, End: func(ctx context.Context) {
-			carried, err := store.TxOf(ctx)
-			require.NoError(h.t, err)
-			tx, ok := carried.(*sql.Tx)
-			require.True(h.t, ok, "the context carries a %T", carried)
-			_, err = tx.ExecContext(h.t.Context(), statement)
-			if strings.Contains(statement, "THROW") {
-				require.Error(h.t, err, statement)
-			} else {
-				require.NoError(h.t, err, statement)
-			}
+			tx, ok := store.(conforming).Tx(ctx)
+			require.True(h.t, ok)
+			_, err := tx.ExecContext(h.t.Context(), statement)
+			require.Equal(h.t, strings.Contains(statement, "THROW"), err != nil, "%s: %v", statement, err)
 		}}
 	}
 	return []storetest.TxEnd{
@@ -240,21 +194,27 @@ func (h harness) EndTx(store outmill.Store) []storetest.TxEnd {
 	}
 }
 
-func (h harness) InTx(ctx context.Context, store outmill.Store, do func(ctx context.Context) error) error {
-	return store.(conforming).InTx(ctx, func(ctx context.Context, _ *sql.Tx) error { return do(ctx) })
+// Passing is the error of a transaction that may succeed if it runs again.
+func (h harness) Passing(ctx context.Context, store outmill.Store) error {
+	tx, _ := store.(conforming).Tx(ctx)
+	_, err := tx.ExecContext(ctx, "THROW 50901, N'raised', 1;")
+	return err
 }
 
 func (h harness) Apply(statements []string) {
 	h.tables.Changed(h.store.config.Table)
 	for _, statement := range statements {
-		_, err := h.store.DB().ExecContext(h.t.Context(), statement)
-		require.NoError(h.t, err, statement)
+		h.exec(statement)
 	}
 }
 
+func (h harness) MakeNewer() {
+	h.tables.Changed(h.store.config.Table)
+	h.exec("UPDATE {}Meta SET version = version + 1, compatible = version + 1")
+}
+
 func (h harness) Readable() []storetest.Shown {
-	rows, err := h.store.DB().QueryContext(h.t.Context(),
-		"SELECT LOWER(CAST(Id AS CHAR(36))), GroupName, Topic, StatusText FROM "+h.store.config.Table+"Readable")
+	rows, err := h.store.DB().QueryContext(h.t.Context(), "SELECT id, grp, topic, status FROM dbo."+h.store.config.Table+"Readable")
 	require.NoError(h.t, err)
 	defer func() { require.NoError(h.t, rows.Close()) }()
 	var shown []storetest.Shown
@@ -267,9 +227,19 @@ func (h harness) Readable() []storetest.Shown {
 	return shown
 }
 
-func (h harness) MakeNewer() {
-	h.tables.Changed(h.store.config.Table)
-	_, err := h.store.DB().ExecContext(h.t.Context(),
-		"UPDATE "+h.store.config.Table+"Meta SET Version = Version + 1, Compatible = Version + 1")
-	require.NoError(h.t, err)
+// wrong has a value that no store writes, for each column that can have one: SQL Server's types refuse most.
+var wrong = map[string]string{
+	"created_at": "9223372036854775807", "next_at": "-9223372036854775807", "expires_at": "9223372036854775807", "attempts": "-1",
+	"claims": "-2", "expiries": "-1", "size": "-1", "due_at": "9223372036854775807", "joins": "N'none'", "metadata": "N'[1]'",
+}
+
+func (h harness) Columns() (columns []string) {
+	for column := range wrong {
+		columns = append(columns, column)
+	}
+	return columns
+}
+
+func (h harness) Break(_ outmill.Store, id outmill.WorkItemID, column string) {
+	h.exec("UPDATE {} SET "+column+" = "+wrong[column]+" WHERE id = CAST(@id AS BINARY(16))", sql.Named("id", id[:]))
 }

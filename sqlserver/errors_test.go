@@ -20,51 +20,6 @@ import (
 func TestStore_Errors(t *testing.T) {
 	t.Parallel()
 
-	t.Run("the number of an error decides whether the call is repeated (OBX-099)", func(t *testing.T) {
-		t.Parallel()
-		for _, number := range []int32{
-			1205, 1222, 3960, 50901,
-			// A timeout for memory; an availability group.
-			8645, 8651, 976, 983, 3906,
-			// Azure SQL, while it moves or limits a database.
-			615, 926, 4060, 4221, 10928, 10929, 10936, 40143, 40197, 40501, 40540, 40613, 42108, 42109, 49918, 49919, 49920, 49983,
-		} {
-			require.True(t, sqlserver.Passes(mssql.Error{Number: number}), number)
-			require.True(t, sqlserver.Passes(fmt.Errorf("wrapped: %w", mssql.Error{Number: number})), number)
-		}
-		for _, number := range []int32{
-			// A missing object, right, type or procedure; a duplicate; a value that is too long;
-			// a division by zero; a refused login; a raised error.
-			0, 208, 229, 2715, 2812, 2627, 2601, 2628, 8152, 8134, 18456, 50000, 50902, 33557097,
-		} {
-			require.False(t, sqlserver.Passes(mssql.Error{Number: number}), number)
-		}
-		require.False(t, sqlserver.Passes(context.Canceled))
-		require.False(t, sqlserver.Passes(sql.ErrTxDone))
-	})
-
-	t.Run("a transaction that the server has rolled back is ErrInvalidTx", func(t *testing.T) {
-		t.Parallel()
-		gone := mssql.Error{Message: "server does not have an active transaction: the transaction was aborted by the server"}
-		require.ErrorIs(t, sqlserver.Ended(gone), outmill.ErrInvalidTx)
-		require.ErrorAs(t, sqlserver.Ended(fmt.Errorf("wrapped: %w", gone)), new(mssql.Error))
-		for _, err := range []error{mssql.Error{Number: 1205, Message: "deadlock"}, sql.ErrTxDone, context.Canceled} {
-			require.Equal(t, err, sqlserver.Ended(err))
-		}
-		require.NoError(t, sqlserver.Ended(nil))
-	})
-
-	t.Run("a statement has one declaration whatever the length of its texts", func(t *testing.T) {
-		t.Parallel()
-		long, null := mssql.NVarCharMax("orders"), sql.NullString{}
-		require.Equal(t,
-			[]any{sql.Named("topic", long), sql.Named("reason", long), sql.Named("metadata", null), sql.Named("limit", 7)},
-			sqlserver.Arguments("SELECT @topic", sql.Named("topic", "orders"), sql.Named("reason", sql.NullString{String: "orders", Valid: true}),
-				sql.Named("metadata", null), sql.Named("limit", 7)))
-		// A procedure declares its parameters itself.
-		require.Equal(t, []any{sql.Named("Group", "readers")}, sqlserver.Arguments("[dbo].[Outbox_Adopt]", sql.Named("Group", "readers")))
-	})
-
 	t.Run("an error of the server is wrapped with the store and the operation", func(t *testing.T) {
 		t.Parallel()
 		store, _ := ensured(t, sqlserver.Config{Name: "shop"})

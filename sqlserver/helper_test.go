@@ -43,6 +43,7 @@ func sharedURL(t *testing.T) string {
 	if shared.users == 0 {
 		name := "outmill_" + unique("")
 		onServer(t, server, "CREATE DATABASE "+name)
+		onServer(t, server, "ALTER DATABASE "+name+" SET READ_COMMITTED_SNAPSHOT ON")
 		shared.url = withParameters(t, server, "database="+name)
 	}
 	shared.users++
@@ -59,14 +60,8 @@ func sharedURL(t *testing.T) string {
 	return shared.url
 }
 
-// making lets databases be made, altered and dropped one by one, because Babelfish refuses some
-// of these at the same time ("tuple concurrently updated").
-var making sync.Mutex
-
 func onServer(t *testing.T, server, statement string) {
 	t.Helper()
-	making.Lock()
-	defer making.Unlock()
 	db, err := sql.Open("sqlserver", server)
 	require.NoError(t, err)
 	_, err = db.ExecContext(context.WithoutCancel(t.Context()), statement)
@@ -122,16 +117,8 @@ func ensured(t *testing.T, config sqlserver.Config) (store *sqlserver.Store, tab
 
 func giveBack(t *testing.T, db *sql.DB, table string) {
 	t.Helper()
-	statements := []string{"UPDATE " + table + "Meta SET Version = 1, Compatible = 1, Generation = Generation + 1"}
-	for _, name := range []string{
-		"", "Lane", "Pause", "Audit", "Group", "Worker", "Ending", "Dedup", "Join", "JoinMember", "Inbox", "Saga",
-	} {
-		statements = append(statements, "DELETE FROM "+table+name)
-	}
-	for _, statement := range statements {
-		_, err := db.ExecContext(context.WithoutCancel(t.Context()), statement)
-		require.NoError(t, err, statement)
-	}
+	wipe(t, db, table)
+	setClock(t, db, table, 0)
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	shared.free = append(shared.free, table)

@@ -3,7 +3,6 @@ package sqlserver
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/microsoft/go-mssqldb/msdsn"
@@ -34,21 +33,20 @@ func Open(ctx context.Context, database string, config Config, logger watermill.
 			config.Name += "/" + config.Schema
 		}
 	}
-	// The times in the tables are UTC, whatever the driver's parameter timezone is.
-	parsed.Encoding.Timezone = time.UTC
 	db, leave := openWithin(ctx, parsed)
-	store, err := New(db, config, logger)
-	if err == nil {
-		err = db.PingContext(ctx)
+	end := func() error {
+		defer leave()
+		return db.Close()
 	}
+	config.setDefaults()
+	store := newStore(db, config, logger, end)
+	err = db.PingContext(ctx)
 	if err == nil && config.EnsureSchema {
 		err = store.Ensure(ctx)
 	}
 	if err != nil {
-		_ = db.Close()
-		leave()
+		_ = store.Close()
 		return nil, fmt.Errorf("outmill/sqlserver: open: %w", err)
 	}
-	store.ownsDB, store.leaveBudget = true, leave
 	return store, nil
 }

@@ -19,7 +19,7 @@ func TestStore_Open(t *testing.T) {
 		t.Parallel()
 		table := unique("T")
 		at := withParameters(t, sharedURL(t), "name=shop", "table="+table, "retain=1h", "retain_joins=2h", "retain_audit=2h",
-			"dedup_window=2h", "ensure_schema=true", "app name=a test")
+			"dedup_window=2h", "fair_topics=bulk", "ensure_schema=true", "app name=a test")
 		opened, err := outmill.Open(t.Context(), at, nil)
 		require.NoError(t, err)
 		store := opened.(*sqlserver.Store)
@@ -32,7 +32,7 @@ func TestStore_Open(t *testing.T) {
 		require.NoError(t, store.Ack(t.Context(), "", leasesOf(found)))
 		require.Equal(t, []string{"one"}, listed(t, store), "retain")
 		require.Equal(t, 1, valueOf[int](t, store.DB(), "SELECT COUNT(*) FROM "+table))
-		hours := "SELECT DATEDIFF(MINUTE, SYSUTCDATETIME(), ExpiresAt) FROM " + table + "Dedup"
+		hours := "SELECT (at - dbo." + table + "_Now()) / 60000000 FROM " + table + "Entry WHERE kind = N'dedup'"
 		require.InDelta(t, 120, valueOf[int](t, store.DB(), hours), 2)
 		require.NoError(t, store.Close())
 		require.NoError(t, store.Close())

@@ -2,17 +2,14 @@ package sqlserver_test
 
 import (
 	"database/sql"
-	"io/fs"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv/sqlservertest"
 	"github.com/outmill/outmill/sqlserver"
 )
 
@@ -36,15 +33,10 @@ func TestStore_Schema(t *testing.T) {
 			require.ErrorIs(t, err, outmill.ErrSchemaMissing, name)
 			require.ErrorContains(t, err, "store.Ensure", name)
 		}
-		// In a caller's transaction, the store does not check the schema first.
 		tx, err := store.DB().BeginTx(t.Context(), nil)
 		require.NoError(t, err)
 		defer func() { _ = tx.Rollback() }()
-		err = store.Append(store.WithTx(t.Context(), tx), one("never"))
-		require.Error(t, err)
-		if !sqlservertest.IsBabelfish(t, store.DB()) { // which has numbers of its own
-			require.ErrorIs(t, err, outmill.ErrSchemaMissing)
-		}
+		require.ErrorIs(t, store.Append(store.WithTx(t.Context(), tx), one("never")), outmill.ErrSchemaMissing)
 	})
 
 	t.Run("ten stores ensure at once and again", func(t *testing.T) {
@@ -69,36 +61,43 @@ func TestStore_Schema(t *testing.T) {
 		require.Equal(t, []string{"one"}, listed(t, store))
 	})
 
-	t.Run("a migration is atomic", func(t *testing.T) {
+	t.Run("a program notices a newer schema at its next call", func(t *testing.T) {
 		t.Parallel()
-		table := unique("T") // not to be given to other tests
-		store := newStore(t, sharedPool(t), sqlserver.Config{Table: table})
-		require.NoError(t, store.Ensure(t.Context()))
-		version := "SELECT Version FROM " + table + "Meta"
-		const note = "ALTER TABLE [dbo].[Outbox] ADD Note NVARCHAR(10) NULL;\nGO\n"
-		err := store.EnsureFrom(t.Context(), later(t, note+"INSERT [dbo].[OutboxNotThere] (A) VALUES (1);\nGO\n"))
-		require.ErrorContains(t, err, "version 2")
-		require.ErrorContains(t, err, "INSERT [dbo].["+table+"NotThere]", "it says where")
-		require.Equal(t, 1, valueOf[int](t, store.DB(), version))
-		require.Zero(t, valueOf[int](t, store.DB(),
-			"SELECT COUNT(*) FROM sys.columns WHERE object_id = OBJECT_ID('"+table+"') AND name = 'Note'"))
+		store, table := ensured(t, sqlserver.Config{})
+		require.NoError(t, store.Append(t.Context(), one("older")))
+		execute(t, store.DB(), "UPDATE "+table+"Meta SET version = 2")
+		require.NoError(t, store.Append(t.Context(), one("older still")), "until a version says that it must not")
+		execute(t, store.DB(), "UPDATE "+table+"Meta SET compatible = 2")
+		require.ErrorIs(t, store.Append(t.Context(), one("never")), outmill.ErrSchemaNewer)
+		require.ErrorIs(t, store.Ensure(t.Context()), outmill.ErrSchemaNewer)
+	})
 
-		require.NoError(t, store.EnsureFrom(t.Context(), later(t, note)))
-		require.Equal(t, 2, valueOf[int](t, store.DB(), version))
-		// An older program can use the schema until a migration says that it must not.
-		older := newStore(t, store.DB(), sqlserver.Config{Table: table})
-		require.NoError(t, older.Ensure(t.Context()))
-		require.NoError(t, older.Append(t.Context(), one("older")))
-		execute(t, store.DB(), "UPDATE "+table+"Meta SET Compatible = 2")
-		newer := newStore(t, store.DB(), sqlserver.Config{Table: table})
-		require.ErrorIs(t, newer.Ensure(t.Context()), outmill.ErrSchemaNewer)
-		require.ErrorIs(t, newer.Append(t.Context(), one("never")), outmill.ErrSchemaNewer)
-		require.ErrorIs(t, older.Append(t.Context(), one("never")), outmill.ErrSchemaNewer,
-			"a program that runs already notices at its next append")
-		execute(t, store.DB(), "UPDATE "+table+"Meta SET Version = 0, Compatible = 0")
-		outdated := newStore(t, store.DB(), sqlserver.Config{Table: table})
-		require.ErrorIs(t, outdated.Append(t.Context(), one("never")), outmill.ErrSchemaMissing)
-		require.Equal(t, []string{"older"}, listed(t, older))
+	t.Run("the tables of another program, and those of before, are refused", func(t *testing.T) {
+		t.Parallel()
+		db := sharedPool(t)
+		for _, made := range []string{
+			"CREATE TABLE {} (Id INT)", "CREATE TABLE {}Meta (OnlyRow INT, Version INT, Compatible INT, Generation BIGINT)",
+		} {
+			table := unique("T")
+			execute(t, db, strings.ReplaceAll(made, "{}", table))
+			store := newStore(t, db, sqlserver.Config{Table: table})
+			require.ErrorIs(t, store.Ensure(t.Context()), outmill.ErrSchemaForeign)
+			require.ErrorContains(t, store.Ensure(t.Context()), "Config.Table")
+			require.Error(t, store.Append(t.Context(), one("never")))
+		}
+	})
+
+	t.Run("a database without READ_COMMITTED_SNAPSHOT is refused until it has it", func(t *testing.T) {
+		t.Parallel()
+		db := pool(t)
+		store := newStore(t, db, sqlserver.Config{})
+		execute(t, db, "ALTER DATABASE CURRENT SET READ_COMMITTED_SNAPSHOT OFF WITH ROLLBACK IMMEDIATE")
+		require.ErrorIs(t, store.Ensure(t.Context()), outmill.ErrInvalidConfig)
+		_, err := db.ExecContext(t.Context(), store.Statements()[3])
+		require.ErrorContains(t, err, "READ_COMMITTED_SNAPSHOT ON", "the printed schema says it, too")
+		execute(t, db, "ALTER DATABASE CURRENT SET READ_COMMITTED_SNAPSHOT ON WITH ROLLBACK IMMEDIATE")
+		require.NoError(t, store.Ensure(t.Context()))
+		require.NoError(t, store.Append(t.Context(), one("one")))
 	})
 
 	t.Run("the statements one by one make the schema that ensure makes", func(t *testing.T) {
@@ -115,20 +114,6 @@ func TestStore_Schema(t *testing.T) {
 		require.NoError(t, byHand.Ensure(t.Context()))
 		everything(t, byHand)
 	})
-}
-
-// later returns the migrations of a later program.
-func later(t *testing.T, text string) fs.FS {
-	t.Helper()
-	files := fstest.MapFS{"schema/0002/10_later.sql": &fstest.MapFile{Data: []byte(text)}}
-	names, err := fs.Glob(sqlserver.SchemaFiles, "schema/*/*.sql")
-	require.NoError(t, err)
-	for _, name := range names {
-		data, err := fs.ReadFile(sqlserver.SchemaFiles, name)
-		require.NoError(t, err)
-		files[name] = &fstest.MapFile{Data: data}
-	}
-	return files
 }
 
 // described lists the objects of a store, without the name of its table.

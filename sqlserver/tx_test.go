@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv/sqlservertest"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlserver"
 )
@@ -181,28 +180,32 @@ func TestStore_Tx(t *testing.T) {
 		require.Equal(t, []string{"after", "before"}, listed(t, store))
 	})
 
-	t.Run("an error of the server in a caller's transaction ends it all", func(t *testing.T) {
+	t.Run("an append that fails goes back to its savepoint, or ends the transaction under XACT_ABORT", func(t *testing.T) {
 		t.Parallel()
 		store, orders := withOrders(t)
-		first, again := one("first"), one("again")
+		first := one("first")
 		require.NoError(t, store.Append(t.Context(), first))
-		again.ID = first.ID
-		err := store.InTx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
-			require.NoError(t, place(ctx, store, tx, orders, "before"))
-			err := store.Append(ctx, again)
-			var of mssql.Error
-			require.ErrorAs(t, err, &of)
-			// XACT_ABORT has rolled the transaction back, so the next append must not be
-			// committed by itself.
-			require.Error(t, place(ctx, store, tx, orders, "after"))
-			if !sqlservertest.IsBabelfish(t, store.DB()) {
-				require.ErrorIs(t, store.Append(ctx, one("after")), outmill.ErrInvalidTx)
-			}
-			return err
-		})
-		require.Error(t, err)
-		require.Equal(t, []string{"first"}, listed(t, store))
-		require.Zero(t, valueOf[int](t, store.DB(), "SELECT COUNT(*) FROM "+orders))
+		for _, abort := range []bool{false, true} {
+			again := one("again")
+			again.ID = first.ID
+			name := fmt.Sprint("abort ", abort)
+			err := store.InTx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+				if abort {
+					_, err := tx.ExecContext(ctx, "SET XACT_ABORT ON")
+					require.NoError(t, err)
+				}
+				require.NoError(t, place(ctx, store, tx, orders, name))
+				require.ErrorAs(t, store.Append(ctx, one("with it"), again), new(mssql.Error))
+				if abort {
+					// The next append must not be committed by itself.
+					require.ErrorIs(t, store.Append(ctx, one("after")), outmill.ErrInvalidTx)
+				}
+				return nil
+			})
+			require.Equal(t, abort, err != nil, "%v", err)
+		}
+		require.Equal(t, []string{"abort false", "first"}, listed(t, store))
+		require.Equal(t, 1, valueOf[int](t, store.DB(), "SELECT COUNT(*) FROM "+orders))
 	})
 
 	t.Run("an append does not change the caller's session", func(t *testing.T) {
@@ -224,9 +227,6 @@ func TestStore_Tx(t *testing.T) {
 			name := c.level.String() + ", XACT_ABORT " + c.abort
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				if c.level != sql.LevelReadCommitted && sqlservertest.IsBabelfish(t, store.DB()) {
-					t.Skip("skipped: Babelfish does not change the level of a transaction that has begun, so that an append needs READ COMMITTED")
-				}
 				conn, err := store.DB().Conn(t.Context())
 				require.NoError(t, err)
 				defer func() { require.NoError(t, conn.Close()) }()
@@ -258,9 +258,6 @@ func TestStore_Tx(t *testing.T) {
 			db.SetMaxOpenConns(1)
 			// A connection keeps a level after its transaction has ended.
 			tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
-			if err != nil && sqlservertest.IsBabelfish(t, store.DB()) {
-				continue
-			}
 			require.NoError(t, err)
 			require.NoError(t, tx.Commit())
 			everything(t, newStore(t, db, sqlserver.Config{Table: table}))
@@ -270,10 +267,6 @@ func TestStore_Tx(t *testing.T) {
 	t.Run("groups that register while a transaction is open get its later records", func(t *testing.T) {
 		t.Parallel()
 		store, table := ensured(t, sqlserver.Config{})
-		if sqlservertest.IsBabelfish(t, store.DB()) {
-			t.Skip("skipped: Babelfish gives the table variables of all sessions the same few ids, so that an open transaction may block other " +
-				"sessions that use one")
-		}
 		other := newStore(t, store.DB(), sqlserver.Config{Table: table})
 		require.NoError(t, store.InTx(t.Context(), func(ctx context.Context, _ *sql.Tx) error {
 			require.NoError(t, store.Append(ctx, one("before")))
@@ -290,12 +283,8 @@ type wrapper struct{ *sql.Tx }
 // sessionSettings are the isolation level and whether XACT_ABORT is on.
 const sessionSettings = "SELECT transaction_isolation_level, @@OPTIONS & 16384 FROM sys.dm_exec_sessions WHERE session_id = @@SPID"
 
-// allowSnapshot allows the level in transactions of SQL Server. Babelfish always allows it.
+// allowSnapshot allows the level in transactions.
 func allowSnapshot(t *testing.T, db *sql.DB) {
 	t.Helper()
-	making.Lock()
-	defer making.Unlock()
-	if !sqlservertest.IsBabelfish(t, db) {
-		execute(t, db, "ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION ON")
-	}
+	execute(t, db, "ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION ON")
 }

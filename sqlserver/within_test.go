@@ -3,74 +3,15 @@ package sqlserver_test
 import (
 	"context"
 	"database/sql"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv/sqlservertest"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlserver"
 )
-
-// Tests of calls in the caller's transaction: acks, notes and sagas. storetest/txtest has the
-// contract.
-
-// inOrder requires the parts in the text, one behind another.
-func inOrder(t *testing.T, text string, parts ...string) {
-	t.Helper()
-	for _, part := range parts {
-		_, rest, found := strings.Cut(text, part)
-		require.True(t, found, "%s is missing, or comes too early", part)
-		text = rest
-	}
-}
-
-// leasedOf appends the records, and claims the first of them.
-func leasedOf(t *testing.T, store *sqlserver.Store, order outmill.Order, records ...*outmill.Record) []*outmill.Record {
-	t.Helper()
-	require.NoError(t, store.Append(t.Context(), records...))
-	found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, order))
-	require.Len(t, found, 1)
-	return found
-}
-
-func TestStore_PutNote(t *testing.T) {
-	t.Parallel()
-	t.Run("looks before it writes, and locks one name and no range", func(t *testing.T) {
-		t.Parallel()
-		inOrder(t, procedures(t)["Outbox_PutNote"], "EXEC @rc = [dbo].[Outbox_LockName] @Kind = N'note'",
-			"[dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, FORCESEEK)", "NOT EXISTS (SELECT 1 FROM [dbo].[OutboxInbox]", "INSERT [dbo].[OutboxInbox]")
-		inOrder(t, inline(t)["sqlInsertSaga"], "EXEC [dbo].[Outbox_LockName] @Kind = N'saga'", "INSERT [dbo].[OutboxSaga]",
-			"WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxSaga]")
-		for name, text := range all(t) {
-			require.NotContains(t, text, "HOLDLOCK", name)
-		}
-	})
-	t.Run("leaves the session's settings as they were, also where another transaction has the note", func(t *testing.T) {
-		t.Parallel()
-		store, _ := ensured(t, sqlserver.Config{})
-		note := roles.Note{Consumer: "billing", Key: "m1", Retention: time.Hour}
-		require.NoError(t, store.Transact(t.Context(), func(ctx context.Context) error {
-			_, err := store.PutNote(ctx, note, time.Second)
-			require.NoError(t, err)
-			tx, err := store.DB().BeginTx(t.Context(), nil)
-			require.NoError(t, err)
-			defer func() { require.NoError(t, tx.Rollback()) }()
-			timeout := func() (ms int) {
-				require.NoError(t, tx.QueryRowContext(t.Context(), "SELECT @@LOCK_TIMEOUT").Scan(&ms))
-				return ms
-			}
-			before := timeout()
-			_, err = store.PutNote(store.WithTx(t.Context(), tx), note, time.Millisecond)
-			require.ErrorIs(t, err, roles.ErrNoteBusy)
-			require.Equal(t, before, timeout(), "the transaction is open, with its settings")
-			return nil
-		}))
-	})
-}
 
 func TestStore_Transact_whateverTheLevel(t *testing.T) {
 	t.Parallel()
@@ -81,10 +22,9 @@ func TestStore_Transact_whateverTheLevel(t *testing.T) {
 		sql.LevelSerializable} {
 		t.Run("a transaction notes and keeps sagas at "+level.String(), func(t *testing.T) {
 			t.Parallel()
-			if level != sql.LevelReadCommitted && sqlservertest.IsBabelfish(t, store.DB()) {
-				t.Skip("skipped: Babelfish does not change the level of a transaction that has begun")
-			}
-			found := leasedOf(t, store, outmill.OrderNone, one(level.String()))
+			require.NoError(t, store.Append(t.Context(), one(level.String())))
+			found := claimed(t, store, claimOf(outmill.NewOwnerToken(), 1, outmill.OrderNone))
+			require.Len(t, found, 1)
 			tx, err := store.DB().BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
 			require.NoError(t, err)
 			defer func() { _ = tx.Rollback() }()

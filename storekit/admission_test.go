@@ -20,8 +20,6 @@ type handlers struct {
 
 func (h *handlers) TxLimit() time.Duration { return 0 }
 
-func (h *handlers) HasTransactions() bool { return true }
-
 func (h *handlers) Transact(ctx context.Context, fn func(ctx context.Context) error) error {
 	return h.Run(ctx, h.limit, func() { h.told++ }, func() error { return fn(ctx) })
 }

@@ -33,13 +33,20 @@ type Appending struct {
 
 	// groups are those that read each record, the first of which has its id.
 	groups [][]string
+	// one has the lists of a call with one record.
+	one struct {
+		ids       [1]outmill.WorkItemID
+		duplicate [1]bool
+		groups    [1][]string
+	}
 }
 
 // NewAppending prepares records that [CheckRecords] has accepted.
 func NewAppending(records []*outmill.Record) *Appending {
-	a := &Appending{
-		Records: records, IDs: make([]outmill.WorkItemID, len(records)), Duplicate: make([]bool, len(records)),
-		groups: make([][]string, len(records)),
+	a := &Appending{Records: records}
+	if a.IDs, a.Duplicate, a.groups = a.one.ids[:], a.one.duplicate[:], a.one.groups[:]; len(records) != 1 {
+		a.IDs, a.Duplicate = make([]outmill.WorkItemID, len(records)), make([]bool, len(records))
+		a.groups = make([][]string, len(records))
 	}
 	for i, r := range records {
 		if a.IDs[i] = r.ID; r.ID.IsZero() {
@@ -104,6 +111,9 @@ func MetadataText(metadata map[string]string) (string, error) {
 	if len(metadata) == 0 {
 		return "", nil
 	}
+	if text, plain := writePlain(metadata); plain {
+		return text, nil
+	}
 	text, err := json.Marshal(metadata)
 	return string(text), err
 }
@@ -133,6 +143,9 @@ func (a *Appending) Report() {
 // Topics are the topics of the records that are not duplicates, each once. If there are more than a [TopicSet] keeps,
 // the list is empty, which stands for any topic. appended is false if all records are duplicates.
 func (a *Appending) Topics() (list []string, appended bool) {
+	if len(a.Records) == 1 && !a.Duplicate[0] {
+		return []string{a.Records[0].Topic}, true
+	}
 	var topics TopicSet
 	for i, r := range a.Records {
 		if !a.Duplicate[i] {

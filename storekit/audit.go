@@ -52,6 +52,26 @@ func NewAuditEntry(ctx context.Context, action roles.AuditAction, ids ...outmill
 	return inCommand(ctx, newEntry(ctx, action, ids...))
 }
 
+// NewEditEntry is NewAuditEntry for an edit.
+func NewEditEntry(ctx context.Context, before, after *outmill.Record) roles.AuditEntry {
+	entry := newEntry(ctx, roles.AuditEdit, before.ID)
+	entry.Before.Fingerprint, entry.Before.Size = FingerprintOf(before), len(before.Payload)
+	entry.After.Fingerprint, entry.After.Size = FingerprintOf(after), len(after.Payload)
+	names := changedNames(before.Metadata, after.Metadata)
+	entry.Metadata = names[:min(len(names), maxAuditList)]
+	for i := range entry.Metadata {
+		entry.Metadata[i] = clip(entry.Metadata[i])
+	}
+	return inCommand(ctx, entry)
+}
+
+// NewSkipEntry is NewAuditEntry for a Skip of the record.
+func NewSkipEntry(ctx context.Context, r *outmill.Record) roles.AuditEntry {
+	entry := newEntry(ctx, roles.AuditSkip, r.ID)
+	entry.Before.Fingerprint, entry.Before.Size = FingerprintOf(r), len(r.Payload)
+	return inCommand(ctx, entry)
+}
+
 func newEntry(ctx context.Context, action roles.AuditAction, ids ...outmill.WorkItemID) roles.AuditEntry {
 	entry := roles.AuditEntry{Actor: ActorOf(ctx), Action: action}
 	entry.Filter, _ = ctx.Value(filterKey{}).(map[string]string)
@@ -69,8 +89,8 @@ func newEntry(ctx context.Context, action roles.AuditAction, ids ...outmill.Work
 	return entry
 }
 
-// withFilter returns a context for the changes of a call by filter.
-func withFilter(ctx context.Context, query outmill.ListQuery) context.Context {
+// WithFilter returns a context for the changes of a call by filter.
+func WithFilter(ctx context.Context, query outmill.ListQuery) context.Context {
 	filter := map[string]string{}
 	for name, value := range map[string]string{
 		"group": query.Group, "topic": query.Topic, "status": string(query.Status), "key": query.Key, "message_id": query.MessageID,

@@ -23,20 +23,22 @@ func (f DropForecast) Deleted() int { return f.Read + f.Dead + f.Processed }
 // ForecastDrop says what a drop of the group would do. limit is that of the call of Stats. For stores that are made of several, it
 // takes a group of one store as a reader in all of them.
 func ForecastDrop(group string, groups []outmill.GroupInfo, stats []outmill.TopicStats, limit int) DropForecast {
-	var table RoutingTable
+	var others []outmill.Topics
 	for _, g := range groups {
+		if g.Group == group {
+			continue
+		}
 		for _, r := range g.Registrations {
-			table.Registrations = append(table.Registrations, StoredRegistration{Group: g.Group, Topics: r.Topics})
+			others = append(others, r.Topics)
 		}
 	}
-	others := table.Others(group)
 	var f DropForecast
 	for _, t := range stats {
 		if t.Group != group {
 			continue
 		}
 		open := &f.GivenBack
-		if others.Match(t.Topic) {
+		if slices.ContainsFunc(others, func(topics outmill.Topics) bool { return topics.Match(t.Topic) }) {
 			open = &f.Read
 		}
 		*open += t.Pending + t.Leased

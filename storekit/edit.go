@@ -41,9 +41,9 @@ func fingerprintOfMetadata(metadata map[string]string) string {
 
 func digits(sum [sha256.Size]byte) string { return hex.EncodeToString(sum[:16]) }
 
-// checkEdit refuses an edit that no record can take. maxPayload is the store's limit in bytes; 0
+// CheckEdit refuses an edit that no record can take. maxPayload is the store's limit in bytes; 0
 // is none.
-func checkEdit(e roles.Edit, maxPayload int) error {
+func CheckEdit(e roles.Edit, maxPayload int) error {
 	if e.Payload == nil && e.Metadata == nil {
 		return InvalidConfig("Edit changes nothing: set Edit.Payload or Edit.Metadata")
 	}
@@ -58,8 +58,8 @@ func checkEdit(e roles.Edit, maxPayload int) error {
 	return errors.Join(errs...)
 }
 
-// applyEdit returns the record as it is after the edit. same says that it is so already.
-func applyEdit(e roles.Edit, before *outmill.Record) (after *outmill.Record, same bool, err error) {
+// ApplyEdit returns the record as it is after the edit. same says that it is so already.
+func ApplyEdit(e roles.Edit, before *outmill.Record) (after *outmill.Record, same bool, err error) {
 	if before.Status != outmill.StatusDead {
 		return nil, false, fmt.Errorf("%w; it is %s", roles.ErrNotDead, before.Status)
 	}

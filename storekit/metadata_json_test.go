@@ -24,6 +24,14 @@ func FuzzParse_reads_what_the_library_reads(f *testing.F) {
 		if wantErr == nil {
 			require.Equal(t, want, got, "%q", text)
 		}
+		list, err := storekit.AppendMetadata(nil, string(text))
+		require.Equal(t, wantErr == nil, err == nil, "%q: %v, want %v", text, err, wantErr)
+		if wantErr == nil {
+			require.Len(t, list, len(want), "%q", text)
+			for _, e := range list {
+				require.Equal(t, want[e.Name], e.Value, "%q", text)
+			}
+		}
 	})
 }
 
@@ -43,5 +51,29 @@ func BenchmarkParse(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
+	})
+}
+
+func FuzzMetadataText_writes_what_the_library_writes(f *testing.F) {
+	for _, text := range []string{"", "a", "ä", "\u2028", "\xff", "<", ">", "&", `"`, `\`, "\n", "\x1f", "\x7f", "b c"} {
+		f.Add(text, "value", "name", text)
+		f.Add("name", text, text, "value")
+	}
+	f.Fuzz(func(t *testing.T, name, value, other, more string) {
+		metadata := map[string]string{name: value, other: more}
+		want, err := json.Marshal(metadata)
+		require.NoError(t, err)
+		text, err := storekit.MetadataText(metadata)
+		require.NoError(t, err)
+		require.Equal(t, string(want), text)
+		many := map[string]string{}
+		for i := range 20 {
+			many[name+string(rune('a'+i))] = value
+		}
+		want, err = json.Marshal(many)
+		require.NoError(t, err)
+		text, err = storekit.MetadataText(many)
+		require.NoError(t, err)
+		require.Equal(t, string(want), text)
 	})
 }

@@ -100,35 +100,10 @@ func TestPauseList(t *testing.T) {
 		require.Zero(t, none.Key("g", "t", "k")+none.Tenant("g", "t", "x")+none.Generation())
 		require.Empty(t, none.All())
 	})
-
-	t.Run("the known list is never replaced by an older one", func(t *testing.T) {
-		t.Parallel()
-		var known storekit.KnownPauses
-		require.Nil(t, known.Load())
-		newer := roles.NewPauseList(2, nil)
-		known.Keep(newer)
-		known.Keep(roles.NewPauseList(1, nil))
-		known.Keep(roles.NewPauseList(2, nil))
-		require.Same(t, newer, known.Load())
-	})
 }
 
 func TestNamePauses(t *testing.T) {
 	t.Parallel()
-	t.Run("the known list is replaced by an older one after a restore", func(t *testing.T) {
-		t.Parallel()
-		var known storekit.KnownPauses
-		newer, older, other := roles.NewPauseList(2, nil), roles.NewPauseList(1, nil), roles.NewPauseList(0, nil)
-		known.Renew(nil, newer)
-		require.Same(t, newer, known.Load())
-		known.Renew(newer, older)
-		require.Same(t, older, known.Load(), "the call began with the newer list, so the database is older now")
-		known.Renew(newer, other)
-		require.Same(t, older, known.Load(), "another call has read the list since")
-		known.Renew(older, older)
-		require.Same(t, older, known.Load())
-	})
-
 	t.Run("a group names the pauses that may stop its records", func(t *testing.T) {
 		t.Parallel()
 		at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

@@ -17,6 +17,8 @@ type delays struct {
 	// temporary message, which leaves the user's message unchanged.
 	decorated message.Publisher
 	trusted   bool
+	// key is the key that decorated asks a context for; nil is unknown.
+	key any
 }
 
 // watermillDelay is Watermill's delay of a message, as that package writes it.
@@ -28,7 +30,23 @@ type watermillDelay struct {
 
 func newDelays(trusted bool) (*delays, error) {
 	decorated, err := delay.NewPublisher(discard{}, delay.PublisherConfig{AllowNoDelay: true})
-	return &delays{decorated, trusted}, err
+	if err != nil {
+		return nil, err
+	}
+	d := &delays{decorated: decorated, trusted: trusted}
+	d.of(asked{context.Background(), &d.key})
+	return d, nil
+}
+
+// asked notes what a context is asked for.
+type asked struct {
+	context.Context
+	key *any
+}
+
+func (a asked) Value(key any) any {
+	*a.key = key
+	return nil
 }
 
 // forMessage returns the delay of the message: a trusted one of its metadata, else that of its
@@ -56,7 +74,8 @@ func (d *delays) forMessage(msg *message.Message, otherwise watermillDelay) wate
 
 // of returns the delay of ctx.
 func (d *delays) of(ctx context.Context) watermillDelay {
-	if ctx == nil || ctx == context.Background() {
+	// Most contexts have no delay, and to ask that package takes memory.
+	if ctx == nil || ctx == context.Background() || d.key != nil && ctx.Value(d.key) == nil {
 		return watermillDelay{}
 	}
 	probe := &message.Message{Metadata: message.Metadata{}}

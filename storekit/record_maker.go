@@ -30,7 +30,9 @@ func (m *RecordMaker) Of(base context.Context, topic string, messages []*message
 	for i, msg := range messages {
 		record, err := m.one(topic, msg, ofBase)
 		EachInvalid(err, func(invalid *outmill.InvalidRecordError) { invalid.Index = i })
-		list[i], errs = record, append(errs, err)
+		if list[i] = record; err != nil {
+			errs = append(errs, err)
+		}
 	}
 	return list, errors.Join(errs...)
 }

@@ -11,16 +11,3 @@ func RequireTx[T comparable](tx T, err error) (T, error) {
 	}
 	return tx, err
 }
-
-// Distinct returns the leases, each once.
-func Distinct(leases []outmill.Lease) []outmill.Lease {
-	seen := make(map[outmill.Lease]bool, len(leases))
-	list := make([]outmill.Lease, 0, len(leases))
-	for _, l := range leases {
-		if !seen[l] {
-			seen[l] = true
-			list = append(list, l)
-		}
-	}
-	return list
-}

@@ -67,17 +67,6 @@ func (t *RoutingTable) First(topic string) (first StoredRegistration, found bool
 	return StoredRegistration{}, false
 }
 
-// FirstOf returns First for each of the topics that has one.
-func (t *RoutingTable) FirstOf(topics []string) map[string]StoredRegistration {
-	first := make(map[string]StoredRegistration, len(topics))
-	for _, topic := range topics {
-		if r, found := t.First(topic); found {
-			first[topic] = r
-		}
-	}
-	return first
-}
-
 // Infos describes the groups for an Inspector, sorted by name.
 func (t *RoutingTable) Infos(workers []StoredWorker, ended []EndedGroup) []outmill.GroupInfo {
 	infos := map[string]*outmill.GroupInfo{}
@@ -116,15 +105,6 @@ func (t *RoutingTable) Infos(workers []StoredWorker, ended []EndedGroup) []outmi
 			return cmp.Or(b.SeenAt.Compare(a.SeenAt), cmp.Compare(a.Name, b.Name))
 		})
 		list = append(list, *info)
-	}
-	return list
-}
-
-// OrEmpty returns the list, or an empty list instead of nil, because a store keeps the
-// lists of a selection as arrays that are never null.
-func OrEmpty(list []string) []string {
-	if list == nil {
-		return []string{}
 	}
 	return list
 }

@@ -42,17 +42,6 @@ func ForeignTables(kind string, taken []string, settings string) error {
 		outmill.ErrSchemaForeign, kind, strings.Join(taken, ", "), settings)
 }
 
-// CompatibleWith returns the oldest version whose programs may work with a schema of this
-// version. oldest has an entry for each version that broke older programs: the oldest
-// version that still works.
-func CompatibleWith(version int, oldest map[int]int) int {
-	for v := version; ; v-- {
-		if found, ok := oldest[v]; ok || v <= 1 {
-			return max(found, 1)
-		}
-	}
-}
-
 // CheckSchemaVersion refuses a version below 0 or above newest. 0 is an empty database. It
 // is for the StatementsFrom of stores.
 func CheckSchemaVersion(version, newest int) error {

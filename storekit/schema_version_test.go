@@ -28,16 +28,3 @@ func TestSchemaVersion_Check(t *testing.T) {
 		})
 	}
 }
-
-func TestCompatibleWith(t *testing.T) {
-	t.Parallel()
-	t.Run("takes the last version that older programs cannot work with", func(t *testing.T) {
-		t.Parallel()
-		oldest := map[int]int{1: 1, 3: 3, 5: 4}
-		var got []int
-		for version := 1; version <= 6; version++ {
-			got = append(got, storekit.CompatibleWith(version, oldest))
-		}
-		require.Equal(t, []int{1, 1, 3, 3, 4, 4}, got)
-	})
-}

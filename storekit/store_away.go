@@ -28,10 +28,22 @@ func (awayError) Is(target error) bool { return target == ErrStoreAway }
 // engine's error says, as its store knows, that the server is not there. The error of a call whose context
 // has ended is not marked. Stores call it where they name the operation in the error.
 func MarkAway(ctx context.Context, err error, engine func(err error) bool) error {
-	if err == nil || ctx.Err() != nil || errors.Is(err, ErrStoreAway) || !broke(err) && !engine(err) {
+	if err == nil || Ended(ctx) != nil || errors.Is(err, ErrStoreAway) || !broke(err) && !engine(err) {
 		return err
 	}
 	return awayError{err}
+}
+
+// Ended is ctx.Err(), and context.DeadlineExceeded from the deadline on. A connection ends at the deadline by itself, and on a busy machine
+// the timer of ctx runs later. By ctx.Err() alone its error would look like that of a server that does not answer.
+func Ended(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if deadline, is := ctx.Deadline(); is && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
 }
 
 // broke reports whether a connection could not be made, or has ended.

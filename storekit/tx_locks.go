@@ -11,6 +11,8 @@ import (
 type TxLocks struct {
 	mu    sync.Mutex
 	locks map[any]*txLock
+	// spare is a lock that nobody uses: most calls use one after the other.
+	spare *txLock
 }
 
 type txLock struct {
@@ -42,7 +44,9 @@ func (l *TxLocks) join(tx any) *txLock {
 	}
 	entry := l.locks[tx]
 	if entry == nil {
-		entry = &txLock{token: make(chan struct{}, 1)}
+		if entry, l.spare = l.spare, nil; entry == nil {
+			entry = &txLock{token: make(chan struct{}, 1)}
+		}
 		l.locks[tx] = entry
 	}
 	entry.users++
@@ -54,5 +58,6 @@ func (l *TxLocks) leave(tx any, entry *txLock) {
 	defer l.mu.Unlock()
 	if entry.users--; entry.users == 0 {
 		delete(l.locks, tx)
+		l.spare = entry
 	}
 }

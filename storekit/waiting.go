@@ -47,46 +47,6 @@ type WaitingRecord struct {
 	Attempts int
 }
 
-// WaitingOf collects what the statement of a store returns: rows of several parts, each of which has up
-// to limit rows of one stage.
-type WaitingOf struct {
-	limit  int
-	stages []int
-	parts  [][]WaitingRecord
-}
-
-// NewWaitingOf makes one for parts with these stages.
-func NewWaitingOf(limit int, stages ...int) *WaitingOf {
-	return &WaitingOf{limit: limit, stages: stages, parts: make([][]WaitingRecord, len(stages))}
-}
-
-// Add adds a row of a part, and sets its stage.
-func (w *WaitingOf) Add(part int, r WaitingRecord) {
-	r.Stage = w.stages[part]
-	r.DueAt = r.DueAt.UTC()
-	w.parts[part] = append(w.parts[part], r)
-}
-
-// At returns what was collected, at a time of the database. A record that moves from one part to
-// another during the statement is in the first of them.
-func (w *WaitingOf) At(now time.Time) Waiting {
-	found := Waiting{Now: now.UTC()}
-	known := map[outmill.WorkItemID]bool{}
-	for _, part := range w.parts {
-		kind := WaitingKind{More: len(part) >= w.limit}
-		for _, r := range part {
-			if !known[r.ID] {
-				kind.Records = append(kind.Records, r)
-			}
-			known[r.ID] = true
-		}
-		if len(kind.Records) > 0 {
-			found.Kinds = append(found.Kinds, kind)
-		}
-	}
-	return found
-}
-
 // IsDue reports whether a claim may return the record at that time. One that is held may wait for an
 // earlier record of its key; one that is aside is paused.
 func (r WaitingRecord) IsDue(now time.Time) bool { return r.Stage != StageAside && !r.DueAt.After(now) }

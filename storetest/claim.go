@@ -11,7 +11,6 @@ import (
 	"github.com/outmill/outmill/storetest/internal/suite"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
 )
@@ -28,7 +27,6 @@ func claimSentences() []sentence {
 		{"OBX-025 a dead record is not claimed", deadIsNotClaimed},
 		{"OBX-019 a record whose lease has ended is claimed again before it is reaped", endedLeaseIsClaimed},
 		{"each claim of a record counts", claimsCount},
-		{"TenantRoom has no effect where the claim serves no turns", roomElsewhere},
 		{"MaxBytes bounds the sum of the records' sizes", maxBytesBounds},
 		{"MaxBytes lets one record through whatever its size", maxBytesLetsOne},
 		{"MaxBytes does not pass over a large record of a key to a later one", maxBytesKeepsOrder},
@@ -349,11 +347,7 @@ func concurrentOrderedClaims(e *env) {
 func (e *env) tenOwners(work func(outmill.Store, outmill.OwnerToken) error) {
 	e.T.Helper()
 	stores := []outmill.Store{e.Store, e.Reopen()}
-	var workers errgroup.Group
-	for i := range 10 {
-		workers.Go(func() error { return work(stores[i%len(stores)], outmill.NewOwnerToken()) })
-	}
-	require.NoError(e.T, workers.Wait())
+	e.Together(10, func(i int) error { return work(stores[i%len(stores)], outmill.NewOwnerToken()) })
 }
 
 // refuseClaim checks that a claim with any of the changes returns a typed error and claims no

@@ -54,20 +54,9 @@ func registrationsByTheClock(e *env) {
 	e.RequireExpired(1, 0)
 }
 
-// tap returns e with a context whose round trips are recorded. It skips the sentence if the
-// Harness is not a Wired.
-func (e *env) tap() (tapped *env, sent func() [][]any) {
-	e.T.Helper()
-	harness, ok := e.Harness.(Wired)
-	if !ok {
-		e.T.Skip("skipped: what is sent; the Harness is no storetest.Wired")
-	}
-	ctx, sent := harness.Tap(e.Ctx)
-	return &env{e.Under(ctx)}, sent
-}
-
 func sendsNoTime(e *env) {
-	e, sent := e.tap()
+	wired, sent := e.Tap()
+	e = &env{wired}
 	e.RegisterAs(suite.Ends(group, time.Hour))
 	// Times that the store read from the database before are older than the window.
 	w := window{since: time.Now()}

@@ -30,7 +30,7 @@
 //   - [Applier], [Ager]: Statements and a newer schema ("schema").
 //   - [Viewer]: the view for people ("inspect").
 //   - [Wired]: the values that a call sends ("clock"), and its round trips ("round trips").
-//   - [Fair]: a store that serves tenants in turn ("turns").
+//   - [Fair]: a store that has fair topics ("parts").
 //   - [Transactor], [Watcher]: how to repeat transactions, and state to disturb ("stress").
 //   - [Repeater], [Doubtful]: the failures after which Transact repeats (txtest, "transact").
 //

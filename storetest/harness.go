@@ -35,7 +35,7 @@ type Options struct {
 
 // Harness has a store under test, and methods for its database. If a method fails, it fails
 // the test that Engine.New got. A Harness may also implement Limited, Applier, Ager, Viewer,
-// Transactor, Repeater, Doubtful, TxEnder, Guarded, Wired, Watcher, Fair, Breaker or Old.
+// Transactor, Repeater, Doubtful, TxEnder, Guarded, Wired, Watcher, Fair or Breaker.
 type Harness interface {
 	// Store returns the store, the same with each call. Tests may close it.
 	Store() outmill.Store
@@ -56,14 +56,6 @@ type Harness interface {
 	// sentences about open transactions have two of them at the same time, or call other
 	// methods than Get, List and Stats of the store while one is open.
 	Begin(store outmill.Store) (ctx context.Context, commit, rollback func() error)
-}
-
-// Old is a Harness of a store that has not moved onto package engine yet. It is for the stores of this project. Where
-// a sentence differs, it expects of them what they did before, and the sentences that only the engine keeps are
-// skipped for them: those of the sections that Run marks as new.
-type Old interface {
-	// Old marks the harness, and does nothing.
-	Old()
 }
 
 // Breaker is a Harness that can make records undecodable, as changes by hand and faults of disks do. Without it, the

@@ -157,8 +157,6 @@ func broken() []mutant {
 			"a group that registers again after its end but before the janitor's round loses nothing", func(f mutants.File) outmill.Store {
 				return renewsInVain{f}
 			}},
-		{"limits claims that serve no turns", "claim", "TenantRoom has no effect where the claim serves no turns",
-			func(f mutants.File) outmill.Store { return roomsEverywhere{f} }},
 		{"counts without a limit", "inspect", "Stats counts no further than its limit", func(f mutants.File) outmill.Store {
 			return countsAll{f}
 		}},
@@ -687,17 +685,6 @@ func (m *dropsReleases) Release(ctx context.Context, leases []outmill.Lease) err
 		return m.Ack(ctx, "", leases)
 	}
 	return m.File.Release(ctx, leases)
-}
-
-// roomsEverywhere drops what has no room also where the claim serves no turns.
-type roomsEverywhere struct{ mutants.File }
-
-func (m roomsEverywhere) Claim(ctx context.Context, req outmill.ClaimRequest) ([]*outmill.Record, error) {
-	found, err := m.File.Claim(ctx, req)
-	if req.TenantRoom == nil {
-		return found, err
-	}
-	return slices.DeleteFunc(found, func(r *outmill.Record) bool { return req.TenantRoom("", r.Topic, r.TenantID) <= 0 }), err
 }
 
 type namesNoWorker struct{ mutants.File }

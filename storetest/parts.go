@@ -13,13 +13,13 @@ import (
 	"github.com/outmill/outmill/storetest/internal/suite"
 )
 
-// partSentences are about fair topics on package engine, whose tenants have parts. Those of stores that have not moved
-// onto it are turnSentences.
+// partSentences are about fair topics, whose tenants have parts.
 func partSentences() []sentence {
 	list := []sentence{
 		{"a store with other fair topics than the database neither appends nor claims, and shows what there is", partsOfAnother},
 		{"the fair topics of a database change only while the topics that change have nothing undelivered", partsChange},
 		{"the first Ensure with fair topics sets them, and a later one changes nothing", partsFirst},
+		{"ServesTurns is true for the topics of the setting only", partsOfTopics},
 		{"a claim in the order of a fair topic is refused", partsNotOfTopicOrder},
 		{"a claim leaves out the parts that are full, and takes no more of a part than its limit", partsFull},
 		{"a topic that is not fair has no parts, so neither Full nor PartLimit has an effect", partsElsewhere},
@@ -47,6 +47,14 @@ func partSentences() []sentence {
 	return list
 }
 
+func partsOfTopics(e *env) {
+	turns, ok := outmill.As[storekit.TenantTurns](e.parted(orders, "bill*").Store)
+	require.True(e.T, ok)
+	for topic, want := range map[string]bool{orders: true, "bills": true, "order": false, "mail": false} {
+		require.Equal(e.T, want, turns.ServesTurns(topic), topic)
+	}
+}
+
 // parted is a store with these fair topics, which are those of the database.
 func (e *env) parted(topics ...string) *env {
 	e.T.Helper()
@@ -67,8 +75,7 @@ func (e *env) partedAs(topics ...string) *env {
 // hasParts reports whether the harness opens stores of package engine with fair topics.
 func (e *env) hasParts() bool {
 	_, fair := e.Harness.(Fair)
-	_, old := e.Harness.(Old)
-	return fair && !old
+	return fair
 }
 
 // setFair is SetFairTopics of the store.

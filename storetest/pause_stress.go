@@ -34,14 +34,14 @@ func pausesAndClaims(e *env) {
 	e.Append(records...)
 	tally := suite.NewTally()
 	var paused atomic.Pointer[roles.PauseScope]
-	var workers errgroup.Group
+	workers, ctx := errgroup.WithContext(e.Ctx)
 	for range 4 {
 		store := e.Reopen()
 		workers.Go(func() error {
 			owner := outmill.NewOwnerToken()
 			for !tally.Done(len(names)) {
 				before := paused.Load()
-				found, err := store.Claim(e.Ctx, suite.Request(owner, suite.ByKey, suite.Limit(3)))
+				found, err := store.Claim(ctx, suite.Request(owner, suite.ByKey, suite.Limit(3)))
 				if err != nil {
 					return err
 				}
@@ -56,13 +56,13 @@ func pausesAndClaims(e *env) {
 				for _, r := range found {
 					tally.Acked(r)
 				}
-				if err := store.Ack(e.Ctx, "", suite.Leases(found)); err != nil {
+				if err := store.Ack(ctx, "", suite.Leases(found)); err != nil {
 					return err
 				}
 				if len(found) == 0 {
 					// A worker polls, too. Claims without a pause keep others from an engine's only
 					// write lock.
-					_ = storekit.Pause(e.Ctx, 5*time.Millisecond)
+					_ = storekit.Pause(ctx, 5*time.Millisecond)
 				}
 			}
 			return nil
@@ -71,7 +71,7 @@ func pausesAndClaims(e *env) {
 	scopes := []roles.PauseScope{
 		{Topic: orders, Key: "k1"}, {TenantID: "t1"}, {Topic: orders}, {Group: group, TenantID: "t2"}, {Group: group},
 	}
-	for i := 0; e.Ctx.Err() == nil && !tally.Done(len(names)); i++ {
+	for i := 0; ctx.Err() == nil && !tally.Done(len(names)); i++ {
 		scope := scopes[i%len(scopes)]
 		e.pause(scope)
 		paused.Store(&scope)

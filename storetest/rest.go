@@ -21,6 +21,7 @@ func restSentences() []sentence {
 		{"a store whose records are processed or dead is at rest", restsWhenDone},
 		{"a record that is requeued ends the rest", restEndsWithRequeue},
 		{"a store is at rest until something is past its retention, and again when the janitor has deleted it", restEndsForJanitor},
+		{"a store is not at rest while an entry of the audit is past its retention", restEndsForAudit},
 		{"a store is not at rest while a registration has ended and the janitor has not removed it", restEndsForRegistrations},
 		{"what another process appends or requeues ends the rest, also of a store that listens", restEndsWithOthers},
 		{"a store that is closed is not at rest, and another one that is asked with it is", closedDoesNotRest},
@@ -153,6 +154,17 @@ func restEndsForJanitor(e *env) {
 		require.False(e.T, e.rests())
 		require.Equal(e.T, 1, e.Did(e.Store.DeleteProcessed, 10))
 	}
+	e.awaitRest()
+}
+
+func restEndsForAudit(e *env) {
+	audit := e.repairs()
+	e.Filled(suite.Rec(orders, "m1"))
+	e.Delete(e.ClaimAll()...)
+	e.awaitRest()
+	e.Elapse(storekit.AuditRetention + time.Minute)
+	require.False(e.T, e.rests())
+	require.Equal(e.T, 1, e.Did(audit.DeleteOldAudit, 10))
 	e.awaitRest()
 }
 

@@ -38,34 +38,19 @@ func settlingCalls() []settlingCall {
 	}
 }
 
-const few, many = 10, 100
+const few, many = suite.Few, suite.Many
 
 func (c settlingCall) check(e *env) {
 	e.Filled(suite.Recs(orders, suite.Plain, suite.Numbered(few+many)...)...)
 	records := e.ClaimN(outmill.NewOwnerToken(), few+many, suite.Limit(few+many))
-	e.requireBounded(func(e *env) { c.call(e, records[:few]) }, func(e *env) { c.call(e, records[few:]) })
+	e.RequireBounded(func(s *suite.Env) { c.call(&env{s}, records[:few]) }, func(s *suite.Env) { c.call(&env{s}, records[few:]) })
 }
 
 func appendsTogether(e *env) {
 	e.Register(group)
 	e.Append(suite.Rec(orders, "first"))
 	names := suite.Numbered(few + many)
-	e.requireBounded(
-		func(e *env) { e.Append(suite.Recs(orders, suite.Plain, names[:few]...)...) },
-		func(e *env) { e.Append(suite.Recs(orders, suite.Plain, names[few:]...)...) })
-}
-
-// requireBounded checks that a call for many records takes only a few more round trips than a
-// call for few. Some more are allowed, because a store may write large calls in another way.
-func (e *env) requireBounded(forFew, forMany func(e *env)) {
-	e.T.Helper()
-	trips := func(call func(e *env)) int {
-		tapped, sent := e.tap()
-		call(tapped)
-		return len(sent())
-	}
-	small := trips(forFew)
-	require.Positive(e.T, small, "nothing was noted")
-	large := trips(forMany)
-	require.LessOrEqual(e.T, large, 3*small+few/2, "round trips for %d, of %d for %d", many, small, few)
+	e.RequireBounded(
+		func(e *suite.Env) { e.Append(suite.Recs(orders, suite.Plain, names[:few]...)...) },
+		func(e *suite.Env) { e.Append(suite.Recs(orders, suite.Plain, names[few:]...)...) })
 }

@@ -61,15 +61,12 @@ type Config struct {
 	// whose handlers are slow then does not take all of MaxInFlight, so it should be less than
 	// MaxInFlight. A tenant that has as many waits for its own handlers, and others pass it.
 	// Records without a tenant are those of one more tenant. Each process counts for itself, and
-	// so does each subscriber. With OrderKey, a record that waits for its tenant holds back the
-	// later records of its key, whatever their tenants are.
+	// so does each subscriber. The store counts the records of a part (storekit.PartOf): a tenant
+	// has less while others of its part have some.
 	//
-	// A store on package engine counts the records of a part (storekit.PartOf): a tenant then has less while others of its part
-	// have some, and with OrderKey only records of the part wait.
-	//
-	// It needs a store that serves the tenants of the topic in turn (storekit.TenantTurns, the
-	// setting FairTopics of the stores), otherwise New or Subscribe returns an
-	// outmill.ErrInvalidConfig, and it is not for OrderTopic. Default 0: no limit.
+	// It needs a fair topic (storekit.TenantTurns, the setting FairTopics of the stores),
+	// otherwise New or Subscribe returns an outmill.ErrInvalidConfig, and it is not for
+	// OrderTopic. Default 0: no limit.
 	MaxInFlightPerTenant int
 
 	// MaxInFlightBytes limits the payloads and metadata in memory for the subscriptions of one

@@ -133,9 +133,6 @@ func (q *question) ask() answer {
 	defer m.unreserve(room)
 	req.Limit = room
 	rooms := c.roomsOf(m)
-	if req.TenantRoom != nil {
-		req.TenantRoom = rooms.left
-	}
 	if req.Full != nil {
 		req.Full = rooms.parts
 	}

@@ -254,7 +254,6 @@ var asksNothing = map[string]string{
 	"ChooseListeners": "is the test's own",
 	"Close":           "closes the stores, which have bounds of their own",
 	"FailingCalls":    "reads memory",
-	"HasTransactions": "reads nothing",
 	"HearsOthers":     "reads nothing",
 	"InMember":        "makes a context",
 	"Keys":            "reads memory",

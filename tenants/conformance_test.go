@@ -17,7 +17,10 @@ import (
 	"github.com/outmill/outmill/tenants"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testenv.ManyAtATime()
+	goleak.VerifyTestMain(m)
+}
 
 const noSchema = "a set has no statements of its own"
 
@@ -48,7 +51,7 @@ func TestConformance(t *testing.T) {
 
 func TestConformanceOfOne_Variant(t *testing.T) {
 	t.Parallel()
-	testenv.WithoutRace(t, "the queue's suite over a set of one member")
+	testenv.Unraced(t, "the queue's suite over a set of one member")
 	conform(t, []string{"a"})
 }
 

@@ -37,7 +37,7 @@ func (c *commands) note(_ context.Context, e *event.CommandStartedEvent) {
 	switch text := e.Command.String(); {
 	case e.CommandName == "getMore":
 		c.streams++
-	case e.CommandName == "aggregate" && strings.Contains(text, "look_at"):
+	case e.CommandName == "aggregate" && strings.Contains(text, "linearizable"):
 		c.asks++
 	default:
 		c.others = append(c.others, text)

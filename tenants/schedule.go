@@ -41,7 +41,7 @@ type reader struct {
 	// clock is the pass of the member that was served last.
 	clock float64
 	// full are the members in which the last claim had no room for these tenants.
-	full map[*look]map[topicTenant]struct{}
+	full map[*look]map[topicPart]struct{}
 	// alone are members to be asked alone, because they have a suspect or a large record.
 	alone []string
 	// last and found are of the last member that a Strategy chose.
@@ -75,7 +75,7 @@ func (s *Set) readerOf(req outmill.ClaimRequest) *reader {
 		s.forgetReader()
 		r = &reader{
 			match: req.Topics.Matcher(), version: -1, looks: map[string]*look{},
-			late: map[*look]*question{}, full: map[*look]map[topicTenant]struct{}{}, stirred: make(chan struct{}, 1),
+			late: map[*look]*question{}, full: map[*look]map[topicPart]struct{}{}, stirred: make(chan struct{}, 1),
 		}
 		s.readers[key] = r
 	}

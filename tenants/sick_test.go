@@ -43,6 +43,10 @@ type ward struct {
 
 const otherTenants = 2
 
+// publishEach is the pause of a publisher. With a shorter one the dozen sets that are open at once fill a small machine, and what
+// others meet is that.
+const publishEach = 100 * time.Millisecond
+
 // inTheEnd is how long a run waits for messages that nothing holds up. How long they take is the machine's.
 const inTheEnd = 5 * soon
 
@@ -311,7 +315,7 @@ func publish(ctx context.Context, set *tenants.Set, tenant string, seen *watched
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(publishEach):
 		}
 	}
 }

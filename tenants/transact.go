@@ -61,10 +61,6 @@ func (s *Set) TxLimit() time.Duration {
 	return s.txLimit
 }
 
-// HasTransactions is true. A member whose store was made without transactions refuses each
-// transaction. See roles.Transactor.
-func (*Set) HasTransactions() bool { return true }
-
 // MayBeCommitted asks the member that ctx names. See storekit.CommitJudge.
 func (s *Set) MayBeCommitted(ctx context.Context, err error) bool {
 	m, _, done, unknown := s.one(ctx, "judge a commit")

@@ -14,8 +14,7 @@ def main(folder, what=""):
     import tools
 
     root = Path.cwd()
-    of = [*batches.schema(root), *batches.grants(root), *batches.program(root, tools.free_variables), *batches.documented(root),
-          *batches.driver(root, tools.free_variables)]
+    of = [*batches.program(root, tools.free_variables), *batches.documented(root)]
     failed = 0
     if what in ("", "check"):
         findings, excused = tools.check(of)

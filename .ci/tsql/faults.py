@@ -14,26 +14,26 @@ class Fault:
     says: str  # part of what is to be reported
 
 
+SCHEMA, GRANTS = "0001_tables.sql", "grants.sql"
 FAULTS = [
-    Fault("a word that is no T-SQL", "30_lines.sql", "SET NOCOUNT ON;", "SET NOCOUNT ONN;", "Incorrect syntax"),
-    Fault("a column that a table has not", "50_append.sql", "n.Step, n.Joins, n.WaitsFor", "n.Stepp, n.Joins, n.WaitsFor", "Stepp"),
-    Fault("a column that a table variable has not", "40_steps.sql", "t.Completed <> 0 OR t.Failed <> 0;\n\n    SELECT", "t.Completedd <> 0 OR t.Failed <> 0;\n\n    SELECT", "Completedd"),
-    Fault("a variable that is not declared", "70_settle.sql", "g.Due, OwnerToken = NULL, Expiries = 0, RetryCount", "@when, OwnerToken = NULL, Expiries = 0, RetryCount", "@when"),
-    Fault("a procedure's parameter that is missing", "90_upkeep.sql", "EXEC [dbo].[Outbox_LockLine] @Group = @group, @Topic = @topic, @Mode = N'Shared';\n                INSERT",
-          "EXEC [dbo].[Outbox_LockLine] @Group = @group, @Topic = @topic;\n                INSERT", "@Mode"),
-    Fault("a parameter that a procedure has not", "80_line.sql", "@Mode = N'Exclusive';", "@Modes = N'Exclusive';", "Modes"),
-    Fault("a function that is none", "80_line.sql", "@waits = ISNULL((", "@waits = ISNULLED((", "ISNULLED"),
-    Fault("a date part that is none", "60_claim.sql", "DATEADD(MICROSECOND, CAST(@Lease", "DATEADD(MICROSEC, CAST(@Lease", "MICROSEC"),
-    Fault("an index of a column that is missing", "10_tables.sql", "(FinishedUtc) WHERE FinishedUtc", "(FinishedAt) WHERE FinishedUtc", "FinishedAt"),
-    Fault("a hint of an index that is missing", "sqlCountMembers", "IX_OutboxJoinMember_Join", "IX_OutboxJoinMember_Joins", "IX_OutboxJoinMember_Joins"),
-    Fault("an INSERT that gets too few columns", "sqlAddMember", "@message, @status", "@message", "an INSERT of 10 columns gets 9"),
-    Fault("a UNION of unequal sides", "70_settle.sql", "UNION ALL SELECT Step, 'd' FROM", "UNION ALL SELECT Step FROM", "Union of 2 columns and 1"),
-    Fault("hints that exclude each other", "sqlGroups", "(READCOMMITTEDLOCK)", "(READCOMMITTEDLOCK, ROWLOCK)", "error 1047"),
-    Fault("READPAST that is refused", "sqlHasEnded", "READCOMMITTEDLOCK, READPAST", "HOLDLOCK, READPAST", "error 650"),
-    Fault("a column that a derived table has not", "sqlStats", "SELECT MIN(n.Name)", "SELECT MIN(n.Names)", "Names"),
-    Fault("an output column that a table has not", "70_settle.sql", "deleted.[Key], deleted.Step INTO @gone", "deleted.[Key], deleted.Steps INTO @gone", "Steps"),
-    Fault("a procedure's parameter that a statement misspells", "sqlLockLine", "@Topic = @topic", "@Topics = @topic", "Topics"),
-    Fault("a grant on what is missing", "grants.sql", "[Outbox_Sweep]", "[Outbox_Sweeper]", "Outbox_Sweeper"),
+    Fault("a word that is no T-SQL", "put", "WHILE 1 = 1", "WHILES 1 = 1", "Incorrect syntax"),
+    Fault("a column that a table has not", "insert", "n.due_at, n.step", "n.due_on, n.step", "due_on"),
+    Fault("a column that a table variable has not", "take", "WHERE u.done = 0 AND e.at > @now", "WHERE u.dones = 0 AND e.at > @now", "dones"),
+    Fault("a variable that is not declared", SCHEMA, "next_at = @now + ISNULL(l.delay, 0), owner", "next_at = @when + ISNULL(l.delay, 0), owner", "@when"),
+    Fault("a procedure's parameter that is missing", "add", "@Resource = @resource, @LockMode = N'Exclusive'", "@LockMode = N'Exclusive'", "@Resource"),
+    Fault("a parameter that a procedure has not", "page", "@LockTimeout = @patience", "@LockTimeouts = @patience", "LockTimeouts"),
+    Fault("a function that is none", "load", "ISNULL(r.joins, N'')", "ISNULLED(r.joins, N'')", "ISNULLED"),
+    Fault("a date part that is none", SCHEMA, "DATEDIFF_BIG(MICROSECOND", "DATEDIFF_BIG(MICROSEC", "MICROSEC"),
+    Fault("an index of a column that is missing", SCHEMA, "(processed_at, seq)", "(processed_on, seq)", "processed_on"),
+    Fault("an INSERT that gets too few columns", "put_note", "@made + @keep, @made, @value)", "@made + @keep, @value)", "an INSERT of 6 columns gets 5"),
+    Fault("a UNION of unequal sides", "pages", "s.other, N'', N'', CAST(0x AS BINARY(16)), CAST(0x AS BINARY(16)), 0, 0, N''", "s.other, N'', N'', CAST(0x AS BINARY(16)), CAST(0x AS BINARY(16)), 0, 0", "Union of 23 columns and 22"),
+    Fault("hints that exclude each other", "find_locked", "(UPDLOCK, ROWLOCK, FORCESEEK)", "(UPDLOCK, ROWLOCK, PAGLOCK, FORCESEEK)", "error 1047"),
+    Fault("READPAST that is refused", "adopt", "UPDLOCK, READPAST", "HOLDLOCK, READPAST", "error 650"),
+    Fault("a column that a derived table has not", "due", "s.since IS NOT NULL ORDER BY", "s.sinces IS NOT NULL ORDER BY", "sinces"),
+    Fault("an output column that a table has not", "delete", "deleted.seq INTO @written", "deleted.seqs INTO @written", "seqs"),
+    Fault("an output of too many columns", "ack", "deleted.[key] INTO @gone", "deleted.[key], deleted.seq INTO @gone", "OUTPUT of 4 columns INTO 3"),
+    Fault("a column of a view that a table has not", SCHEMA, "r.traceparent, r.tracestate, r.dedup_key, r.joins, r.size", "r.traceparent, r.tracestates, r.dedup_key, r.joins, r.size", "tracestates"),
+    Fault("a grant on what is missing", GRANTS, "[Outbox_Reap]", "[Outbox_Reaper]", "Outbox_Reaper"),
 ]
 
 

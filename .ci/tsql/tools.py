@@ -235,7 +235,7 @@ def binding(batches):
 
 # ---- DacFx: the model of a database ----
 
-NO_DEFINITION = re.compile(r"(\s|--[^\n]*\n)*(SET|IF)\s")
+NO_DEFINITION = re.compile(r"(\s|--[^\n]*\n)*(SET|IF|EXEC)\s")
 CREATES = re.compile(r"CREATE (?:UNIQUE |CLUSTERED )*\w+ (?:\[dbo\]\.)?\[([^\]]+)\]")
 
 

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect/mysqldialect"
 	"github.com/uptrace/bun/dialect/pgdialect"
 	"github.com/uptrace/bun/dialect/sqlitedialect"
 
@@ -12,8 +13,11 @@ import (
 
 func withBun(db *example.SQL) library {
 	pool := bun.NewDB(db.DB, sqlitedialect.New())
-	if db.Dialect == example.PostgreSQL {
+	switch db.Dialect {
+	case example.PostgreSQL:
 		pool = bun.NewDB(db.DB, pgdialect.New())
+	case example.MySQL:
+		pool = bun.NewDB(db.DB, mysqldialect.New())
 	}
 	return library{
 		name: "bun",

@@ -13,11 +13,8 @@ import (
 
 // withEnt needs a client that was generated with the feature sql/execquery: see tx-ent.
 func withEnt(db *example.SQL) library {
-	driver := entsql.OpenDB(dialect.SQLite, db.DB)
-	if db.Dialect == example.PostgreSQL {
-		driver = entsql.OpenDB(dialect.Postgres, db.DB)
-	}
-	client := ent.NewClient(ent.Driver(driver))
+	name := map[string]string{example.SQLite: dialect.SQLite, example.PostgreSQL: dialect.Postgres, example.MySQL: dialect.MySQL}[db.Dialect]
+	client := ent.NewClient(ent.Driver(entsql.OpenDB(name, db.DB)))
 	return library{
 		name: "ent",
 		transact: inbox.Begin(client.Tx, func(ctx context.Context, tx *ent.Tx) context.Context {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/libtnb/sqlite"
+	"gorm.io/driver/mysql"
 	"gorm.io/driver/postgres"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
@@ -18,8 +19,11 @@ type Sale struct {
 
 func withGORM(db *example.SQL) (library, error) {
 	dialector := sqlite.New(sqlite.Config{Conn: db.DB})
-	if db.Dialect == example.PostgreSQL {
+	switch db.Dialect {
+	case example.PostgreSQL:
 		dialector = postgres.New(postgres.Config{Conn: db.DB})
+	case example.MySQL:
+		dialector = mysql.New(mysql.Config{Conn: db.DB})
 	}
 	pool, err := gorm.Open(dialector, &gorm.Config{Logger: logger.Discard})
 	return library{

@@ -10,10 +10,9 @@ import (
 )
 
 func withSQLX(db *example.SQL) library {
-	pool := sqlx.NewDb(db.DB, "sqlite3")
-	if db.Dialect == example.PostgreSQL {
-		pool = sqlx.NewDb(db.DB, "pgx")
-	}
+	// The name of the driver says which placeholders its statements have.
+	driver := map[string]string{example.SQLite: "sqlite3", example.PostgreSQL: "pgx", example.MySQL: "mysql"}[db.Dialect]
+	pool := sqlx.NewDb(db.DB, driver)
 	return library{
 		name: "sqlx",
 		transact: inbox.Begin(

@@ -10,8 +10,10 @@ import (
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	driver "github.com/go-sql-driver/mysql"
 	"github.com/golang-migrate/migrate/v4"
 	"github.com/golang-migrate/migrate/v4/database"
+	migratemysql "github.com/golang-migrate/migrate/v4/database/mysql"
 	migratepgx "github.com/golang-migrate/migrate/v4/database/pgx/v5"
 	migratesqlite "github.com/golang-migrate/migrate/v4/database/sqlite"
 	_ "github.com/golang-migrate/migrate/v4/source/file"
@@ -21,7 +23,9 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/_examples/internal/exampletest"
+	"github.com/outmill/outmill/internal/testenv/mysqltest"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
+	_ "github.com/outmill/outmill/mysql"
 	_ "github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/publisher"
 	_ "github.com/outmill/outmill/sqlite"
@@ -51,6 +55,25 @@ var engines = map[string]engine{
 		driver: "pgx", source: func(url string) string { return url }, dialect: goose.DialectPostgres,
 		migrate: func(db *sql.DB) (database.Driver, error) { return migratepgx.WithInstance(db, &migratepgx.Config{}) },
 	},
+	"MariaDB": {
+		url:    func(t *testing.T) string { return mysqltest.Database(t) },
+		driver: "mysql", source: mysqlSource, dialect: goose.DialectMySQL,
+		migrate: func(db *sql.DB) (database.Driver, error) {
+			return migratemysql.WithInstance(db, &migratemysql.Config{})
+		},
+	},
+}
+
+// mysqlSource is the data source name of a URL. golang-migrate sends a file as one text.
+func mysqlSource(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		panic(err)
+	}
+	config := driver.NewConfig()
+	config.User, config.Net, config.Addr, config.DBName, config.MultiStatements = u.User.Username(), "tcp", u.Host, u.Path[1:], true
+	config.Passwd, _ = u.User.Password()
+	return config.FormatDSN()
 }
 
 func TestMigrations(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/connect"
 	outmillmongo "github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/mysql"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/sqlserver"
@@ -33,7 +34,7 @@ type database interface {
 // All runs on a kept database share this table.
 const (
 	createOrders = `CREATE TABLE IF NOT EXISTS quickstart_orders
-(run TEXT, id INTEGER, customer TEXT, cents INTEGER, PRIMARY KEY (run, id))`
+(run VARCHAR(100), id INTEGER, customer TEXT, cents INTEGER, PRIMARY KEY (run, id))`
 	insertOrder = `INSERT INTO quickstart_orders (run, id, customer, cents) VALUES (?, ?, ?, ?)`
 
 	createOrdersTSQL = `IF OBJECT_ID(N'dbo.quickstart_orders', N'U') IS NULL
@@ -90,6 +91,8 @@ func openNamed(ctx context.Context, storeURL string, logger watermill.LoggerAdap
 		return postgresDB{store}, choice, nil
 	case *outmillmongo.Store:
 		return mongoDB{store}, choice, nil
+	case *mysql.Store:
+		return mysqlDB{store}, choice, nil
 	case *sqlserver.Store:
 		return sqlserverDB{store}, choice, nil
 	}
@@ -158,6 +161,22 @@ func (db mongoDB) placeOrders(ctx context.Context, run string, orders []order, p
 	}
 	return db.InTx(ctx, func(ctx context.Context) error {
 		if _, err := db.orders().InsertMany(ctx, documents); err != nil {
+			return err
+		}
+		return publish(ctx)
+	})
+}
+
+type mysqlDB struct{ *mysql.Store }
+
+func (db mysqlDB) createOrders(ctx context.Context) error {
+	_, err := db.DB().ExecContext(ctx, createOrders)
+	return err
+}
+
+func (db mysqlDB) placeOrders(ctx context.Context, run string, orders []order, publish func(ctx context.Context) error) error {
+	return db.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if err := insertOrders(ctx, tx, insertOrder, run, orders); err != nil {
 			return err
 		}
 		return publish(ctx)

@@ -48,7 +48,7 @@ func main() {
 	flag.IntVar(&opts.orders, "orders", 2000, "how many orders to place, rolled back ones included")
 	flag.StringVar(&opts.kafka, "kafka", "", "host:port of a Kafka broker (default: one in this process)")
 	flag.StringVar(&opts.store, "store", "",
-		"URL of the store to use, as connect.Open takes it: postgres://…, mongodb://…, sqlserver://…, sqlite:… (default: the setting "+
+		"URL of the store to use, as connect.Open takes it: postgres://…, mongodb://…, mysql://…, sqlserver://…, sqlite:… (default: the setting "+
 			"OUTMILL_SOURCES_QUICKSTART_<PROVIDER>_CONNECTION_STRING, else a temporary SQLite file)")
 	flag.StringVar(&opts.db, "db", "", "SQLite file to use, kept afterwards (default: a temporary one)")
 	flag.BoolVar(&opts.verbose, "v", false, "log what the libraries log")

@@ -17,6 +17,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/kafkatest"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
+	"github.com/outmill/outmill/internal/testenv/mysqltest"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/internal/testenv/sqlservertest"
 	"github.com/outmill/outmill/postgres"
@@ -61,10 +62,19 @@ func TestTheQuickstartLosesNothingOnMongoDB(t *testing.T) {
 	}
 }
 
+func TestTheQuickstartLosesNothingOnMySQL(t *testing.T) {
+	t.Parallel()
+	storeURL := mysqltest.Database(t)
+	losesNothing(t, options{orders: 200, store: storeURL})
+	// The store is kept, so a second run meets what the first has left.
+	losesNothing(t, options{orders: 200, store: storeURL})
+	nobodyReads(t, storeURL)
+	requireCounts(t, mysqltest.Pool(t, storeURL), map[string]int{"quickstart_orders": 2 * 180, "outmill_records": 0})
+}
+
 func TestTheQuickstartLosesNothingOnSQLServer(t *testing.T) {
 	t.Parallel()
 	storeURL := sqlservertest.Database(t)
-	// The run has few orders, because Babelfish is slow.
 	losesNothing(t, options{orders: 200, store: storeURL})
 	// The store is kept, so a second run meets what the first has left.
 	losesNothing(t, options{orders: 200, store: storeURL})
@@ -74,9 +84,15 @@ func TestTheQuickstartLosesNothingOnSQLServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	for table, want := range map[string]int{"quickstart_orders": 2 * 180, "Outbox": 0} {
+	requireCounts(t, db, map[string]int{"dbo.quickstart_orders": 2 * 180, "dbo.Outbox": 0})
+}
+
+// requireCounts counts the rows of tables.
+func requireCounts(t *testing.T, db *sql.DB, tables map[string]int) {
+	t.Helper()
+	for table, want := range tables {
 		var got int
-		if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM dbo."+table).Scan(&got); err != nil || got != want {
+		if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+table).Scan(&got); err != nil || got != want {
 			t.Fatalf("%s: got %d, want %d (%v)", table, got, want, err)
 		}
 	}

@@ -33,6 +33,10 @@ func openDatabase(ctx context.Context, url string) (database, func(context.Conte
 	if _, err := server.ExecContext(ctx, "CREATE DATABASE "+name); err != nil {
 		return database{}, nil, errors.Join(fmt.Errorf("%s: create a database: %w", outmill.RedactURL(url), err), server.Close())
 	}
+	// Claims read one moment of a topic: see docs/sqlserver.md.
+	if _, err := server.ExecContext(ctx, "ALTER DATABASE "+name+" SET READ_COMMITTED_SNAPSHOT ON"); err != nil {
+		return database{}, nil, errors.Join(err, server.Close())
+	}
 	drop := func(ctx context.Context) error {
 		_, err := server.ExecContext(ctx, "DROP DATABASE "+name)
 		return errors.Join(err, server.Close())

@@ -65,9 +65,8 @@ func (s *shop) sell(ctx context.Context, item string, ending error) error {
 }
 
 // sellBookAgain publishes before it writes, and the write fails. With XACT_ABORT the server then
-// rolls back the whole transaction, with the message, so nothing can be committed. Publish always
-// runs under XACT_ABORT. If the server fails inside Publish, return the error and run the
-// transaction again.
+// rolls back the whole transaction, with the message, so nothing can be committed. Without
+// XACT_ABORT an error of Publish goes back to a savepoint, and the transaction goes on.
 func (s *shop) sellBookAgain(ctx context.Context) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {

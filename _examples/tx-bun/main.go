@@ -3,6 +3,7 @@
 //
 //	go run ./tx-bun
 //	go run ./tx-bun -database postgres://user:password@localhost:5432/postgres
+//	go run ./tx-bun -database mysql://user:password@localhost:3306
 package main
 
 import (
@@ -12,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect/mysqldialect"
 	"github.com/uptrace/bun/dialect/pgdialect"
 	"github.com/uptrace/bun/dialect/sqlitedialect"
 
@@ -40,8 +42,11 @@ func run(ctx context.Context, db *example.SQL, out io.Writer) error {
 
 // open makes bun use the pool of the application.
 func open(db *example.SQL) *bun.DB {
-	if db.Dialect == example.PostgreSQL {
+	switch db.Dialect {
+	case example.PostgreSQL:
 		return bun.NewDB(db.DB, pgdialect.New())
+	case example.MySQL:
+		return bun.NewDB(db.DB, mysqldialect.New())
 	}
 	return bun.NewDB(db.DB, sqlitedialect.New())
 }

@@ -3,6 +3,7 @@
 //
 //	go run ./tx-ent
 //	go run ./tx-ent -database postgres://user:password@localhost:5432/postgres
+//	go run ./tx-ent -database mysql://user:password@localhost:3306
 package main
 
 import (
@@ -35,10 +36,8 @@ func run(ctx context.Context, db *example.SQL, out io.Writer) error {
 
 // open makes ent use the pool of the application.
 func open(db *example.SQL) *ent.Client {
-	if db.Dialect == example.PostgreSQL {
-		return ent.NewClient(ent.Driver(entsql.OpenDB(dialect.Postgres, db.DB)))
-	}
-	return ent.NewClient(ent.Driver(entsql.OpenDB(dialect.SQLite, db.DB)))
+	name := map[string]string{example.SQLite: dialect.SQLite, example.PostgreSQL: dialect.Postgres, example.MySQL: dialect.MySQL}[db.Dialect]
+	return ent.NewClient(ent.Driver(entsql.OpenDB(name, db.DB)))
 }
 
 // sell passes the *ent.Tx to WithTx. An *ent.Tx does not give access to its transaction, so

@@ -3,6 +3,7 @@
 //
 //	go run ./tx-gorm
 //	go run ./tx-gorm -database postgres://user:password@localhost:5432/postgres
+//	go run ./tx-gorm -database mysql://user:password@localhost:3306
 package main
 
 import (
@@ -12,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/libtnb/sqlite"
+	"gorm.io/driver/mysql"
 	"gorm.io/driver/postgres"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
@@ -47,8 +49,11 @@ func run(ctx context.Context, db *example.SQL, out io.Writer) error {
 // store's driver, modernc.org/sqlite, and needs no cgo.
 func open(db *example.SQL) (*gorm.DB, error) {
 	dialector := sqlite.New(sqlite.Config{Conn: db.DB})
-	if db.Dialect == example.PostgreSQL {
+	switch db.Dialect {
+	case example.PostgreSQL:
 		dialector = postgres.New(postgres.Config{Conn: db.DB})
+	case example.MySQL:
+		dialector = mysql.New(mysql.Config{Conn: db.DB})
 	}
 	return gorm.Open(dialector, &gorm.Config{Logger: logger.Discard})
 }

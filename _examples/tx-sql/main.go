@@ -3,6 +3,7 @@
 //
 //	go run ./tx-sql
 //	go run ./tx-sql -database postgres://user:password@localhost:5432/postgres
+//	go run ./tx-sql -database mysql://user:password@localhost:3306
 package main
 
 import (
@@ -22,7 +23,7 @@ func main() { example.Main(example.OnSQL, run) }
 type shop struct{ *example.SQL }
 
 func run(ctx context.Context, db *example.SQL, out io.Writer) error {
-	if _, err := db.DB.ExecContext(ctx, `CREATE TABLE sales (item text PRIMARY KEY)`); err != nil {
+	if _, err := db.DB.ExecContext(ctx, example.CreateSales); err != nil {
 		return err
 	}
 	s := &shop{db}
@@ -32,7 +33,7 @@ func run(ctx context.Context, db *example.SQL, out io.Writer) error {
 
 // sell writes the sale and publishes it, both in tx. The caller commits or rolls back.
 func (s *shop) sell(ctx context.Context, tx *sql.Tx, item string) error {
-	if _, err := tx.ExecContext(ctx, `INSERT INTO sales (item) VALUES ($1)`, item); err != nil {
+	if _, err := tx.ExecContext(ctx, s.InsertSale(), item); err != nil {
 		return err
 	}
 	msg := message.NewMessage(watermill.NewUUID(), message.Payload(item))

@@ -3,6 +3,7 @@
 //
 //	go run ./tx-sqlx
 //	go run ./tx-sqlx -database postgres://user:password@localhost:5432/postgres
+//	go run ./tx-sqlx -database mysql://user:password@localhost:3306
 package main
 
 import (
@@ -29,7 +30,7 @@ type shop struct {
 
 func run(ctx context.Context, db *example.SQL, out io.Writer) error {
 	s := &shop{db, open(db)}
-	if _, err := s.sqlx.ExecContext(ctx, `CREATE TABLE sales (item text PRIMARY KEY)`); err != nil {
+	if _, err := s.sqlx.ExecContext(ctx, example.CreateSales); err != nil {
 		return err
 	}
 	return s.Show(ctx, out, example.TwoSales(s.sell))
@@ -38,10 +39,7 @@ func run(ctx context.Context, db *example.SQL, out io.Writer) error {
 // open makes sqlx use the pool of the application. sqlx needs the name of the driver to
 // choose between question marks and $1.
 func open(db *example.SQL) *sqlx.DB {
-	if db.Dialect == example.PostgreSQL {
-		return sqlx.NewDb(db.DB, "pgx")
-	}
-	return sqlx.NewDb(db.DB, "sqlite3")
+	return sqlx.NewDb(db.DB, map[string]string{example.SQLite: "sqlite3", example.PostgreSQL: "pgx", example.MySQL: "mysql"}[db.Dialect])
 }
 
 // sell passes the *sqlx.Tx to WithTx.

@@ -4,6 +4,7 @@
 //
 //	go run ./tx-wrapped
 //	go run ./tx-wrapped -database postgres://user:password@localhost:5432/postgres
+//	go run ./tx-wrapped -database mysql://user:password@localhost:3306
 package main
 
 import (
@@ -23,7 +24,7 @@ func main() { example.Main(example.OnSQL, run) }
 type shop struct{ *example.SQL }
 
 func run(ctx context.Context, db *example.SQL, out io.Writer) error {
-	if _, err := db.DB.ExecContext(ctx, `CREATE TABLE sales (item text PRIMARY KEY)`); err != nil {
+	if _, err := db.DB.ExecContext(ctx, example.CreateSales); err != nil {
 		return err
 	}
 	s := &shop{db}
@@ -34,7 +35,7 @@ func run(ctx context.Context, db *example.SQL, out io.Writer) error {
 func (s *shop) sell(ctx context.Context, item string, ending error) error {
 	return example.InTx(ctx, s.DB, func(tx *sql.Tx) error {
 		counted := &countingTx{tx: tx}
-		if _, err := counted.ExecContext(ctx, `INSERT INTO sales (item) VALUES ($1)`, item); err != nil {
+		if _, err := counted.ExecContext(ctx, s.InsertSale(), item); err != nil {
 			return err
 		}
 		before := counted.statements

@@ -89,7 +89,8 @@ func (e *examination) examine(ctx context.Context, args []string) (report monito
 		}
 		e.config.Tasks = append(e.config.Tasks, roles.Task(task))
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.config.Timeout+e.config.Watch)
+	// Only the opening is bounded here. Doctor bounds its checks by itself, and reports what it has found when their time is over.
+	opening, cancel := context.WithTimeout(ctx, e.config.Timeout)
 	defer cancel()
 	if e.to != "" {
 		broker, err := openDestination(e.to, nil)
@@ -99,7 +100,7 @@ func (e *examination) examine(ctx context.Context, args []string) (report monito
 		defer func() { _ = broker.close() }()
 		e.config.Broker = broker.ping
 	}
-	err = e.with(ctx, url, func(examined opened) error {
+	err = e.with(opening, url, func(examined opened) error {
 		store = examined
 		e.config.Name = store.Name()
 		report, err = monitor.Doctor(ctx, store.Store, e.config)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/cmd/outmill/internal/importsql"
+	"github.com/outmill/outmill/mysql"
 )
 
 // importFrom is the variable that has the URL of the source.
@@ -42,11 +43,11 @@ func importWatermillSQL(term terminal) *cobra.Command {
 	i := &importing{term: term}
 	cmd := &cobra.Command{
 		Use:   "watermill-sql [URL | --source NAME] --from URL --topic TOPIC",
-		Short: "Move the messages that wait in PostgreSQL tables of watermill-sql",
+		Short: "Move the messages that wait in tables of watermill-sql",
 		Long: `Appends to the store what a consumer group of watermill-sql has not read yet, and moves
 the position of the group, so that its old subscriber does not read it either. The tables
-are watermill_TOPIC and watermill_offsets_TOPIC of watermill-sql's PostgreSQL schema
-(version 3 and 4), or those of PostgreSQLQueueSchema. It deletes no row.
+are watermill_TOPIC and watermill_offsets_TOPIC of watermill-sql's schemas for PostgreSQL,
+MySQL and MariaDB (version 3 and 4), or those of PostgreSQLQueueSchema. It deletes no row.
 
 You may interrupt it and run it again: each row arrives once, if the second run begins
 within the store's dedup window (24 hours by default). As watermill-sql's subscriber it
@@ -54,12 +55,13 @@ moves a message only when no older transaction of the server is open; it waits f
 Stop the old subscriber first, let the programs publish to the
 store, and run it a last time when no program writes to the old table any more.`,
 		Example: `  outmill import watermill-sql postgres://host/shop --from postgres://host/shop --topic orders --consumer-group billing
+  outmill import watermill-sql mysql://host/shop --from mysql://host/shop --topic orders --consumer-group billing
   OUTMILL_IMPORT_FROM=postgres://… outmill import watermill-sql --source shop --topic events --enveloped --dry-run`,
 	}
 	i.target.flags(cmd)
 	i.output.flags(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&i.from, "from", "", "the `URL` of the PostgreSQL with the tables (default: the variable "+importFrom+")")
+	flags.StringVar(&i.from, "from", "", "the `URL` of the database with the tables (default: the variable "+importFrom+")")
 	flags.StringVar(&i.config.Topic, "topic", "", "the `TOPIC` of watermill-sql (required)")
 	flags.StringVar(&i.config.Group, "consumer-group", "", "the consumer `GROUP` of watermill-sql whose messages are moved")
 	flags.BoolVar(&i.config.FromStart, "from-start", false, "move all rows if the group has read nothing yet")
@@ -81,9 +83,9 @@ func (i *importing) check() error {
 	}
 	switch {
 	case i.from == "":
-		return usagef("--from is missing: want the URL of the PostgreSQL with watermill-sql's tables, or the variable %s", importFrom)
-	case !strings.HasPrefix(i.from, "postgres://") && !strings.HasPrefix(i.from, "postgresql://"):
-		return usagef("--from is %q: want a URL that begins with postgres://", outmill.RedactURL(i.from))
+		return usagef("--from is missing: want the URL of the database with watermill-sql's tables, or the variable %s", importFrom)
+	case !i.fromMySQL() && !strings.HasPrefix(i.from, "postgres://") && !strings.HasPrefix(i.from, "postgresql://"):
+		return usagef("--from is %q: want a URL that begins with postgres:// or mysql://", outmill.RedactURL(i.from))
 	case i.config.Topic == "":
 		return usagef("--topic is missing: want a topic of watermill-sql")
 	case i.config.Enveloped && i.config.As != "":
@@ -119,10 +121,10 @@ func (i *importing) run(ctx context.Context, cmd *cobra.Command, args []string) 
 	if err := i.check(); err != nil {
 		return err
 	}
-	db, err := sql.Open("pgx", i.from)
+	i.config.MySQL = i.fromMySQL()
+	db, err := i.open(ctx)
 	if err != nil {
-		// The driver's error may show the URL.
-		return usagef("--from is no URL of PostgreSQL: want postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	return i.with(ctx, url, func(store opened) error {
@@ -145,6 +147,31 @@ func (i *importing) run(ctx context.Context, cmd *cobra.Command, args []string) 
 		}
 		return report.print(cmd)
 	})
+}
+
+func (i *importing) fromMySQL() bool {
+	return strings.HasPrefix(i.from, "mysql://") || strings.HasPrefix(i.from, "mariadb://")
+}
+
+// open opens the source. On MySQL it waits for a lock for a second, and looks again until --wait has passed.
+func (i *importing) open(ctx context.Context) (*sql.DB, error) {
+	if !i.fromMySQL() {
+		db, err := sql.Open("pgx", i.from)
+		if err != nil {
+			// The driver's error may show the URL.
+			return nil, usagef("--from is no URL of PostgreSQL: want postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+		}
+		return db, nil
+	}
+	separator := "?"
+	if strings.Contains(i.from, "?") {
+		separator = "&"
+	}
+	store, err := mysql.Open(ctx, i.from+separator+"innodb_lock_wait_timeout=1", mysql.Config{}, nil)
+	if err != nil {
+		return nil, i.explain(err, importsql.Result{})
+	}
+	return store.DB(), nil
 }
 
 func (i *importing) explain(err error, result importsql.Result) error {

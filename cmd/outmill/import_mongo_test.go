@@ -132,10 +132,10 @@ func TestImportMongo(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, w.records())
 		var record struct {
-			DueAt time.Time `bson:"due_at"`
+			Next int64 `bson:"next"`
 		}
 		require.NoError(t, w.db.Collection("outmill_records").FindOne(t.Context(), bson.D{}).Decode(&record))
-		require.WithinDuration(t, later, record.DueAt, time.Millisecond)
+		require.WithinDuration(t, later, time.UnixMicro(record.Next), time.Millisecond)
 	})
 
 	t.Run("a document that cannot be moved stops the tool or is reported", func(t *testing.T) {

@@ -20,20 +20,29 @@ import (
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 )
 
-// old is a PostgreSQL with the tables of watermill-sql, which its own publisher and
+// old is a database with the tables of watermill-sql, which its own publisher and
 // subscriber make.
 type old struct {
-	url string
-	db  *sql.DB
+	url     string
+	db      *sql.DB
+	schema  wsql.SchemaAdapter
+	offsets wsql.OffsetsAdapter
 }
 
+// newOld is on PostgreSQL.
 func newOld(t *testing.T, topic, group string) old {
 	t.Helper()
-	o := old{url: postgrestest.Database(t)}
+	o := old{url: postgrestest.Database(t), schema: wsql.DefaultPostgreSQLSchema{}, offsets: wsql.DefaultPostgreSQLOffsetsAdapter{}}
 	var err error
 	o.db, err = sql.Open("pgx", o.url)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, o.db.Close()) })
+	return o.withTables(t, topic, group)
+}
+
+// withTables has a subscriber make the tables.
+func (o old) withTables(t *testing.T, topic, group string) old {
+	t.Helper()
 	sub := o.subscriber(t, group)
 	ctx, cancel := context.WithCancel(t.Context())
 	messages, err := sub.Subscribe(ctx, topic)
@@ -49,7 +58,7 @@ func newOld(t *testing.T, topic, group string) old {
 func (o old) subscriber(t *testing.T, group string) *wsql.Subscriber {
 	t.Helper()
 	sub, err := wsql.NewSubscriber(o.db, wsql.SubscriberConfig{
-		ConsumerGroup: group, SchemaAdapter: wsql.DefaultPostgreSQLSchema{}, OffsetsAdapter: wsql.DefaultPostgreSQLOffsetsAdapter{},
+		ConsumerGroup: group, SchemaAdapter: o.schema, OffsetsAdapter: o.offsets,
 		InitializeSchema: true, PollInterval: 10 * time.Millisecond,
 	}, nil)
 	require.NoError(t, err)
@@ -58,7 +67,7 @@ func (o old) subscriber(t *testing.T, group string) *wsql.Subscriber {
 
 func (o old) publisher(t *testing.T) message.Publisher {
 	t.Helper()
-	pub, err := wsql.NewPublisher(o.db, wsql.PublisherConfig{SchemaAdapter: wsql.DefaultPostgreSQLSchema{}}, nil)
+	pub, err := wsql.NewPublisher(o.db, wsql.PublisherConfig{SchemaAdapter: o.schema}, nil)
 	require.NoError(t, err)
 	return pub
 }
@@ -261,7 +270,7 @@ func TestImportWatermillSQL(t *testing.T) {
 		for want, args := range map[string][]string{
 			"--from is missing":  {w.url, "--topic", "orders"},
 			"--topic is missing": {w.url, "--from", o.url},
-			"postgres://":        {w.url, "--from", "mysql://me:S3CRET@host/db", "--topic", "orders"},
+			"postgres://":        {w.url, "--from", "oracle://me:S3CRET@host/db", "--topic", "orders"},
 			"--as":               {w.url, "--from", o.url, "--topic", "orders", "--as", "x", "--enveloped"},
 			"--wait":             {w.url, "--from", o.url, "--topic", "orders", "--wait", "-1s"},
 			"--batch-size":       {w.url, "--from", o.url, "--topic", "orders", "--batch-size", "0"},
@@ -297,8 +306,8 @@ func (o old) readAll(t *testing.T, topic, group string, n int) {
 	// The subscriber commits after the ack, and Close does not wait for it.
 	require.Eventually(t, func() bool {
 		var acked int
-		query := `SELECT offset_acked FROM watermill_offsets_` + topic + ` WHERE consumer_group = $1`
-		err := o.db.QueryRowContext(t.Context(), query, group).Scan(&acked)
+		query := fmt.Sprintf("SELECT offset_acked FROM watermill_offsets_%s WHERE consumer_group = '%s'", topic, group)
+		err := o.db.QueryRowContext(t.Context(), query).Scan(&acked)
 		return err == nil && acked == n
 	}, time.Minute, 10*time.Millisecond)
 	require.NoError(t, sub.Close())

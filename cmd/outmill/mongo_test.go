@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net/url"
 	"strings"
 	"testing"
@@ -44,10 +45,9 @@ func TestMongo(t *testing.T) {
 		})
 		t.Run("is that of the URL's parameters", func(t *testing.T) {
 			t.Parallel()
-			got := outmillTool(t.Context(), "schema", "print", urlOf(t, db, "collection_prefix", "web_", "retain", "1h"))
+			got := outmillTool(t.Context(), "schema", "print", urlOf(t, db, "collection_prefix", "web_"))
 			require.Equal(t, exitOK, got.code, got.stderr)
 			require.Contains(t, got.stdout, `"web_records"`)
-			require.Contains(t, got.stdout, `"expireAfterSeconds":3600`)
 			require.NotContains(t, got.stdout, "outmill_records")
 		})
 	})
@@ -64,6 +64,21 @@ func TestMongo(t *testing.T) {
 		require.Contains(t, got.stderr, `tenant "acme" by ann`)
 		require.Equal(t, "Resumed: tenant \"acme\".\n", ok(t, "groups", "resume", at, "--tenant", "acme"))
 		require.NotContains(t, ok(t, "groups", "list", at), "Paused")
+	})
+
+	t.Run("doctor names a lock of the server, although it may not ask for longer than its timeout", func(t *testing.T) {
+		t.Parallel()
+		server := mongotest.Own(t).URL
+		db := mongotest.DatabaseOn(t, server)
+		at := strings.Replace(server, "/?", "/"+db.Name()+"?", 1)
+		ok(t, "schema", "ensure", at)
+		admin := db.Client().Database("admin")
+		require.NoError(t, admin.RunCommand(t.Context(), bson.D{{Key: "fsync", Value: 1}, {Key: "lock", Value: true}}).Err())
+		t.Cleanup(func() {
+			require.NoError(t, admin.RunCommand(context.WithoutCancel(t.Context()), bson.D{{Key: "fsyncUnlock", Value: 1}}).Err())
+		})
+		report := diagnose(t, exitFailed, at, "--timeout", "10s")
+		require.Equal(t, "server_locked", report.Problems[0].Kind)
 	})
 
 	t.Run("a mongodb that cannot be reached is a failure that tells no password", func(t *testing.T) {

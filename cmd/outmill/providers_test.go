@@ -11,6 +11,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/connect"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
+	"github.com/outmill/outmill/internal/testenv/mysqltest"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/internal/testenv/sqlservertest"
 )
@@ -87,6 +88,7 @@ func TestProviders(t *testing.T) {
 			"sqlite":    func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "orders.db") },
 			"postgres":  func(t *testing.T) string { return postgrestest.Database(t) },
 			"mongo":     func(t *testing.T) string { return mongotest.Server(t) },
+			"mysql":     func(t *testing.T) string { return mysqltest.Database(t) },
 			"sqlserver": func(t *testing.T) string { return sqlservertest.Database(t) },
 		} {
 			t.Run(name, func(t *testing.T) {

@@ -83,9 +83,10 @@ func schemaPrint() *cobra.Command {
 		Long: `Prints the statements of the schema, for a migration tool or the engine's own
 shell. It does not run them, but it connects to the database; of SQLite it opens no file.
 
-The output for PostgreSQL and SQLite is a migration of goose and of golang-migrate as it is:
-its comments tell goose where a statement ends. golang-migrate needs its default, which sends
-a file as a whole (no x-multi-statement).
+The output for PostgreSQL, SQLite, MySQL and MariaDB is a migration of goose and of
+golang-migrate as it is: its comments tell goose where a statement ends. golang-migrate must
+send a file as a whole, which is its default (no x-multi-statement); for MySQL the URL needs
+multiStatements=true.
 
 With --from it prints the statements that upgrade a schema of that version to the
 newest version, and nothing if it is the newest. The version of a schema is in its

@@ -17,6 +17,7 @@ import (
 
 	// The stores that the tool can open register themselves.
 	_ "github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/mysql"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/sqlite"
 	"github.com/outmill/outmill/sqlserver"
@@ -244,7 +245,7 @@ func shellOf(store outmill.Store) sqlText {
 	switch store.(type) {
 	case *sqlserver.Store:
 		return sqlText{end: asBatch}
-	case *postgres.Store, *sqlite.Store:
+	case *postgres.Store, *sqlite.Store, *mysql.Store:
 		return goose
 	}
 	return sqlText{end: terminated}

@@ -9,9 +9,10 @@ import (
 // NewRow is a row to insert, with its content.
 type NewRow struct {
 	Row
-	// Record has the content. The driver copies what it keeps of it.
+	// Record has the content: payload, texts and joins. The driver copies what it keeps of it, and nothing that a store sets, such as
+	// LastError.
 	Record *outmill.Record
-	// Message is the message id, and Metadata the metadata as JSON.
+	// Message is the message id, and Metadata the metadata as JSON, or "" if there is none.
 	Message, Metadata string
 	// Made says that the publisher has made the id, so no other row has it. A driver with a log needs it.
 	Made bool
@@ -83,8 +84,8 @@ type Changes struct {
 	// Drop are deleted if they have still the same Looks: otherwise somebody else has opened the note, or has
 	// held a row under it.
 	Drop []Note
-	// Notes are set. Of a note that exists, and whose Blocker is its Name, Head only goes down, and Looks goes
-	// up by one.
+	// Notes are set. If one that is written has its Name as its Blocker, and exists, Head becomes the smaller one, and Looks that of the
+	// stored note plus one.
 	Notes []Note
 	// Last says that no other call follows in the transaction if no row is lost. A driver may send the commit
 	// along, if the commit then fails where a row is lost, so that Update runs again.

@@ -11,7 +11,8 @@ import (
 
 // DB is one outbox in one database. It is safe for concurrent use.
 type DB interface {
-	// View runs fn in a transaction that only reads.
+	// View runs fn in a transaction that only reads. Before Ensure it returns outmill.ErrSchemaMissing, and with a schema of another
+	// version outmill.ErrSchemaOutdated or ErrSchemaNewer, as Update and Within do.
 	View(ctx context.Context, begin Begin, fn func(Tx) error) error
 	// Update runs fn in a transaction, and commits if fn returns nil. It runs fn again after a deadlock, a
 	// conflict or another temporary failure.
@@ -23,16 +24,17 @@ type DB interface {
 	Within(ctx context.Context, tx any, fn func(Tx) error) error
 	// Transact runs fn in a new transaction of the caller's kind, which the context of fn carries. It commits if
 	// fn returns nil, and rolls back otherwise, after a panic too. It runs fn again after a temporary failure,
-	// ErrBusy included. It returns the errors of fn as they are, and an error that wraps
+	// ErrBusy included. It returns the errors of fn as they are, storekit.TxGone if fn has ended the transaction, and an error that wraps
 	// storekit.ErrCommitInDoubt if it does not know whether the commit took effect. See roles.Transactor.
 	Transact(ctx context.Context, fn func(ctx context.Context) error) error
 	// TxLimit is the longest duration of a transaction; 0 is no limit.
 	TxLimit() time.Duration
 	// Read is Tx.Load outside of a transaction, after the one that has read or changed the rows.
 	Read(ctx context.Context, rows []Row, want Want) ([]Content, error)
-	// TxOf returns the transaction of this database that ctx carries, or nil. See outmill.Writer.
+	// TxOf returns the transaction of this database that ctx carries, or nil. One that cannot be used is outmill.ErrInvalidTx. See
+	// outmill.Writer.
 	TxOf(ctx context.Context) (any, error)
-	// Explain adds the operation and a remedy to an error.
+	// Explain adds the operation and a remedy to an error, which it wraps. Nil stays nil.
 	Explain(ctx context.Context, operation string, err error) error
 
 	// Ensure and StatementsFrom are those of outmill.Schema.
@@ -83,6 +85,14 @@ type State struct {
 	Serial bool
 }
 
+// Noted notes what the notes that a transaction writes say about the database.
+func (s *State) Noted(notes []Note) {
+	for _, n := range notes {
+		_, paused := ByPause(n.Blocker)
+		s.Notes, s.Paused = true, s.Paused || paused
+	}
+}
+
 // Tx is a transaction. Its calls come one after the other. Each is one round trip, or a fixed number. An error
 // ends the transaction.
 //
@@ -103,7 +113,7 @@ type Tx interface {
 	// Apply writes changes of rows and notes.
 	Apply(ctx context.Context, changes Changes) (Applied, error)
 
-	// Rows returns the results of all searches, one after the other.
+	// Rows returns the results of all searches, one after the other. One search returns each row once, also a row that changes during it.
 	Rows(ctx context.Context, searches ...Search) ([]Row, error)
 	// Find returns the rows with these ids, each once, in any order.
 	Find(ctx context.Context, ids []outmill.WorkItemID) ([]Row, error)
@@ -125,13 +135,14 @@ type Tx interface {
 	// Whole returns the state of all rows of a line, as if they had one key. It needs not have Held and Parked.
 	Whole(ctx context.Context, line Line, owner string) (KeyState, error)
 
-	// Due returns the lines that may have something to claim, those first whose rows have been due longest.
+	// Due returns the lines that may have something to claim, those first whose rows have been due longest: a ready or held row since
+	// the later one of Next and Created, and one of ByComing since Wake.
 	Due(ctx context.Context, ask Topics) ([]Line, error)
 	// LinesOf returns the lines of all rows of each group, in the order of the groups, and then by topic and part.
 	LinesOf(ctx context.Context, groups ...string) ([]Line, error)
 	// Pausing returns the different Blockers of a group's notes that are those of pauses.
 	Pausing(ctx context.Context, group string) ([]string, error)
-	// Count counts the rows that each search finds, up to its Limit. The searches may be of many lines.
+	// Count counts the rows that Rows returns of each search. The searches may be of many lines.
 	Count(ctx context.Context, searches ...Search) ([]Counted, error)
 	// Keys returns the states of keys of a line.
 	Keys(ctx context.Context, line Line, owner string, keys []string) (map[string]KeyState, error)
@@ -142,7 +153,7 @@ type Tx interface {
 
 	// Put writes entries, whether they exist or not.
 	Put(ctx context.Context, entries ...Entry) error
-	// Take writes those entries whose Kind and Key are free, or whose At has come, and says which. If another
+	// Take writes those entries whose Kind and Key are free, or whose At has come, which one of 0 always has, and says which. If another
 	// open transaction has taken one, it waits for that, or returns a temporary error, such as ErrBusy.
 	Take(ctx context.Context, entries ...Entry) (free []bool, err error)
 	// Add writes an entry if its Kind and Key are free, whatever the At is of one that exists. If another open
@@ -153,8 +164,8 @@ type Tx interface {
 	// it locks them until the transaction ends, and waits for another open transaction that has changed one, or
 	// returns ErrBusy. It locks them in the order of keys.
 	Entries(ctx context.Context, lock bool, keys ...Entry) ([]Entry, error)
-	// CountEntries counts the entries of a kind.
-	CountEntries(ctx context.Context, kind string) (int, error)
+	// CountEntries counts the entries of each kind, in the order of kinds.
+	CountEntries(ctx context.Context, kinds ...string) ([]int, error)
 	// Scan returns the entries of a kind whose key begins with the prefix, by key.
 	Scan(ctx context.Context, kind, prefix string) ([]Entry, error)
 	// Range returns up to limit entries of a kind whose key is larger than after, by key.
@@ -162,7 +173,8 @@ type Tx interface {
 	// Old returns entries of a kind whose At is not after until, by At. It may leave out those that other open
 	// transactions have changed.
 	Old(ctx context.Context, kind string, until Time, limit int) ([]Entry, error)
-	// Delete deletes entries.
+	// Delete deletes entries. One that is given with an At is deleted only if the stored one has the same: otherwise somebody else
+	// has renewed it. With an At of 0 it is deleted whatever its At is.
 	Delete(ctx context.Context, entries ...Entry) error
 	// Bump raises the generations of the registrations, of the pauses, or with neither none of them, and
 	// returns them as they are then. From the call on no other transaction bumps until this one ends; what is read
@@ -170,7 +182,7 @@ type Tx interface {
 	Bump(ctx context.Context, routes, pauses bool) (Generations, error)
 
 	// OnCommit has fn run after the commit of this run of the transaction, if the driver learns of it: a commit
-	// of the caller's own transaction may pass it by.
+	// of the caller's own transaction may pass it by. A View that returns nil counts as committed.
 	OnCommit(fn func())
 }
 

@@ -145,7 +145,7 @@ type Row struct {
 	// bytes: it may cut anywhere. "" leaves the history. Searches leave it empty.
 	Tried string
 	// Blocked says that the row is held under the note of its key, and that this note is not open. Only
-	// Find and After set it.
+	// Find, Lock and After set it.
 	Blocked bool
 	// Broken says which columns of the row cannot be decoded, and why; "" is none. See package driver. Those fields
 	// are zero.
@@ -171,8 +171,9 @@ const (
 
 // Content is what a driver keeps beside a row.
 type Content struct {
-	// Record has the texts, and the metadata and payload that were wanted; nil is a row that was deleted since it
-	// was read.
+	// Record has MessageID, CorrelationID, CausationID, TraceParent, TraceState, DedupKey, Joins, LastError and DueAt, and the metadata
+	// and payload that were wanted, which belong to the caller. DueAt is the later one of the Next and Created of the insert, and stays.
+	// Nil is a row that was deleted since it was read.
 	Record *outmill.Record
 	// Entries is the metadata if Listed was wanted, and the driver has made the list; the record then has none.
 	Entries []roles.MetadataEntry
@@ -180,6 +181,14 @@ type Content struct {
 	History string
 	// Broken says what of the wanted content cannot be decoded, and why; "" is nothing. Record then has the rest.
 	Broken string
+}
+
+// Refuse adds to Broken that a column does not have what it should.
+func (c *Content) Refuse(column, want string) {
+	if c.Broken != "" {
+		c.Broken += "; "
+	}
+	c.Broken += "column " + column + ": want " + want
 }
 
 // Note says why the rows are held whose Under is its Name. A note is open while Blocker is "": the next claim
@@ -237,7 +246,7 @@ func ByPause(name string) (number int64, ok bool) {
 // Entry is a small thing. Kind and Key identify it.
 type Entry struct {
 	Kind, Key string
-	// At is when the entry ends or has its turn, for Tx.Old; 0 is never. Made is when it was made or last seen.
+	// At is when the entry ends or has its turn. 0 is never for Tx.Old, and always for Tx.Take. Made is when it was made or last seen.
 	At, Made Time
 	Value    string
 	// Passes says of an entry that is written: nothing needs it once At has come, so the database may delete it by itself then. Drivers

@@ -58,6 +58,7 @@ type Search struct {
 	Stage Stage
 	Key   string
 	From  int64
+	// Until is for ByDone. Whether a Wake or Expires has come, State.Now says.
 	Until Time
 	Limit int
 	// Step is for ByStep, and Join for ByWaiter.
@@ -88,7 +89,7 @@ type Ask struct {
 	Line
 	// Owner is the text of the claim's token.
 	Owner string
-	// Free are the Blockers that do not block the claim. A note whose LookAt has come counts as well.
+	// Free are the Blockers that do not block the claim, "" of open notes among them. A note whose LookAt has come counts as well.
 	Free []string
 	// Limit is the largest number of notes, of held rows of each note, and of ready rows. With Keys, the notes of keys share it: see Share.
 	Limit int

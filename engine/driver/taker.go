@@ -37,6 +37,8 @@ type Take struct {
 	// Pauses is the generation of the pauses, none of which is of the line.
 	Pauses  int64
 	Durable bool
+	// Listed says that all rows end together: the metadata may be in Content.Entries, and the records may share memory.
+	Listed bool
 }
 
 // Taken is a row that a Taker has leased.

@@ -134,9 +134,16 @@ func (t *tx) find(kind string, limit int, by func(a, b driver.Entry) int, match 
 func byKey(a, b driver.Entry) int { return cmp.Compare(a.Key, b.Key) }
 func byAt(a, b driver.Entry) int  { return cmp.Or(cmp.Compare(a.At, b.At), byKey(a, b)) }
 
-func (t *tx) CountEntries(ctx context.Context, kind string) (int, error) {
-	all, err := t.Scan(ctx, kind, "")
-	return len(all), err
+func (t *tx) CountEntries(ctx context.Context, kinds ...string) ([]int, error) {
+	n := make([]int, len(kinds))
+	for i, kind := range kinds {
+		all, err := t.Scan(ctx, kind, "")
+		if err != nil {
+			return nil, err
+		}
+		n[i] = len(all)
+	}
+	return n, nil
 }
 
 func (t *tx) Scan(_ context.Context, kind, prefix string) ([]driver.Entry, error) {

@@ -370,8 +370,8 @@ func (t *itx) Entries(ctx context.Context, lock bool, keys ...driver.Entry) (fou
 	return found, err
 }
 
-func (t *itx) CountEntries(ctx context.Context, kind string) (int, error) {
-	return read(ctx, t, "CountEntries", func() (int, error) { return t.inner.CountEntries(ctx, kind) })
+func (t *itx) CountEntries(ctx context.Context, kinds ...string) ([]int, error) {
+	return read(ctx, t, "CountEntries", func() ([]int, error) { return t.inner.CountEntries(ctx, kinds...) })
 }
 
 func (t *itx) Scan(ctx context.Context, kind, prefix string) ([]driver.Entry, error) {

@@ -265,7 +265,7 @@ func (w *longWalk) step() {
 	}
 }
 
-// free reports whether a claim may take the row, by the table of docs/stores.md.
+// free reports whether a claim may take the row, by the table of docs/store-rules.md.
 func (w *longWalk) free(r driver.Row, before []driver.Row, owner string, order outmill.Order, policy outmill.KeyPolicy,
 	now driver.Time) bool {
 	over := func(r driver.Row) bool { return r.Expires != 0 && r.Expires <= now }

@@ -14,38 +14,32 @@ import (
 type search struct {
 	// all: it looks at all lines.
 	all bool
-	// by is what the rows are sorted by, before their Seqs; nil is nothing.
-	by func(r *driver.Row) driver.Time
-	is func(t *tx, s driver.Search, r *driver.Row) bool
+	is  func(t *tx, s driver.Search, r *driver.Row) bool
 }
-
-func byWake(r *driver.Row) driver.Time      { return r.Wake }
-func byExpires(r *driver.Row) driver.Time   { return r.Expires }
-func byProcessed(r *driver.Row) driver.Time { return r.Processed }
 
 // byCome finds the rows of a line in a stage whose Wake has come.
 const byCome driver.Index = -1
 
 var searches = map[driver.Index]search{
-	driver.ByStage: {by: byWake, is: func(_ *tx, s driver.Search, r *driver.Row) bool { return r.Stage == s.Stage }},
+	driver.ByStage: {is: func(_ *tx, s driver.Search, r *driver.Row) bool { return r.Stage == s.Stage }},
 	driver.ByPlace: {is: func(_ *tx, _ driver.Search, r *driver.Row) bool {
 		return r.Stage == driver.Ready || r.Stage == driver.Held
 	}},
 	driver.ByKeyed:  {is: func(_ *tx, _ driver.Search, r *driver.Row) bool { return r.Stage == driver.Held && ofKey(r.Under) }},
 	driver.ByPaused: {is: func(_ *tx, _ driver.Search, r *driver.Row) bool { return r.Stage == driver.Held && !ofKey(r.Under) }},
-	byCome:          {by: byWake, is: func(t *tx, s driver.Search, r *driver.Row) bool { return r.Stage == s.Stage && r.Wake <= t.now }},
-	driver.ByLater:  {by: byWake, is: func(t *tx, s driver.Search, r *driver.Row) bool { return r.Stage == s.Stage && r.Wake > t.now }},
-	driver.ByEnded: {all: true, by: byWake, is: func(t *tx, s driver.Search, r *driver.Row) bool {
+	byCome:          {is: func(t *tx, s driver.Search, r *driver.Row) bool { return r.Stage == s.Stage && r.Wake <= t.now }},
+	driver.ByLater:  {is: func(t *tx, s driver.Search, r *driver.Row) bool { return r.Stage == s.Stage && r.Wake > t.now }},
+	driver.ByEnded: {all: true, is: func(t *tx, s driver.Search, r *driver.Row) bool {
 		return r.Stage == driver.Leased && r.Wake <= t.now
 	}},
-	driver.ByExpiry: {all: true, by: byExpires, is: func(t *tx, _ driver.Search, r *driver.Row) bool {
+	driver.ByExpiry: {all: true, is: func(t *tx, _ driver.Search, r *driver.Row) bool {
 		return t.expired(r) && r.Stage < driver.Processed && (r.Stage != driver.Leased || r.Wake <= t.now)
 	}},
 	driver.ByKey: {is: func(_ *tx, s driver.Search, r *driver.Row) bool {
 		return r.Key == s.Key && r.Seq > s.From && r.Stage < driver.Leased
 	}},
 	driver.ByParked: {is: func(_ *tx, s driver.Search, r *driver.Row) bool { return r.Key == s.Key && r.Parked && r.Seq > s.From }},
-	driver.ByDone: {all: true, by: byProcessed, is: func(_ *tx, s driver.Search, r *driver.Row) bool {
+	driver.ByDone: {all: true, is: func(_ *tx, s driver.Search, r *driver.Row) bool {
 		return r.Stage == driver.Processed && r.Processed <= s.Until
 	}},
 	driver.ByUnrouted: {is: func(_ *tx, _ driver.Search, r *driver.Row) bool {
@@ -81,13 +75,11 @@ func simple(list []driver.Search) (all []driver.Search) {
 func (t *tx) Rows(_ context.Context, list ...driver.Search) (all []driver.Row, _ error) {
 	for _, s := range simple(list) {
 		found := t.found(s)
-		by := searches[s.By].by
-		slices.SortFunc(found, func(a, b driver.Row) int {
-			if by != nil && by(&a) != by(&b) {
-				return cmp.Compare(by(&a), by(&b))
-			}
-			return cmp.Compare(a.Seq, b.Seq)
-		})
+		by := s.By
+		if by == byCome {
+			by = driver.ByStage
+		}
+		by.Sort(found)
 		all = append(all, found[:min(len(found), s.Limit)]...)
 	}
 	return all, nil
@@ -208,7 +200,7 @@ func (t *tx) Notes(_ context.Context, ask driver.Ask) (notes []driver.Note, _ er
 			notes = append(notes, *n)
 		}
 	}
-	slices.SortFunc(notes, func(a, b driver.Note) int { return cmp.Or(cmp.Compare(a.Head, b.Head), cmp.Compare(a.Name, b.Name)) })
+	driver.SortNotes(notes)
 	return notes[:min(len(notes), ask.Limit)], nil
 }
 

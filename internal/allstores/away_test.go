@@ -13,6 +13,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/mongo"
+	"github.com/outmill/outmill/mysql"
 	"github.com/outmill/outmill/postgres"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/sqlserver"
@@ -36,6 +37,12 @@ func TestStoreAway(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
 			return mongo.New(client, mongo.Config{Database: "shop"}, nil)
+		},
+		"mysql": func(t *testing.T, host string) (outmill.Store, error) {
+			db, err := sql.Open("mysql", "me:secret@tcp("+host+")/shop?timeout=1s")
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = db.Close() })
+			return mysql.New(db, mysql.Config{}, nil)
 		},
 		"sqlserver": func(t *testing.T, host string) (outmill.Store, error) {
 			db, err := sql.Open("sqlserver", "sqlserver://me:secret@"+host+"?database=shop&encrypt=disable&dial+timeout=1")

@@ -72,6 +72,9 @@ func (s *timed) Fail(ctx context.Context, list []outmill.Settlement) error {
 	return s.Store.Fail(ctx, list)
 }
 
+// AreIdle has the janitor do its chores.
+func (s *timed) AreIdle(context.Context, []any) ([]bool, error) { return []bool{false}, nil }
+
 func (s *timed) ReapExpired(ctx context.Context, limit int) (int, error) {
 	s.check(ctx, "ReapExpired")
 	return s.Store.ReapExpired(ctx, limit)

@@ -107,6 +107,11 @@ func (s *denying) Snooze(ctx context.Context, list []outmill.Settlement) error {
 	return s.Store.Snooze(ctx, list)
 }
 
+func (s *denying) IdleWith() (with, self any) { return s, s }
+
+// AreIdle has the janitor do its chores.
+func (s *denying) AreIdle(context.Context, []any) ([]bool, error) { return []bool{false}, nil }
+
 func (s *denying) ReapExpired(ctx context.Context, limit int) (int, error) {
 	if err := s.is("ReapExpired"); err != nil {
 		return 0, err

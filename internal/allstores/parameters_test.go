@@ -19,6 +19,7 @@ var nobody = map[string]string{
 	"mongo":     "mongodb://me:S3CRET@127.0.0.1:1/orders",
 	"srv":       "mongodb+srv://me:S3CRET@localhost/orders",
 	"sqlserver": "sqlserver://me:S3CRET@127.0.0.1:1",
+	"mysql":     "mysql://me:S3CRET@127.0.0.1:1/orders",
 }
 
 func refusedParameter(t *testing.T, database, parameters string) *storekit.UnknownParameterError {
@@ -51,12 +52,14 @@ func TestParameters(t *testing.T) {
 		}
 		require.Equal(t, "fair_topics", refusedParameter(t, nobody["sqlite"], "fair_topic=orders").Nearest)
 		require.Equal(t, "fair_topics", refusedParameter(t, nobody["postgres"], "fair_topic=orders").Nearest)
+		require.Equal(t, "fair_topics", refusedParameter(t, nobody["mysql"], "fair_topic=orders").Nearest)
 	})
 
 	t.Run("a parameter that belongs to nobody is refused where the driver would ignore it", func(t *testing.T) {
 		t.Parallel()
 		for store, parameter := range map[string]string{
 			"sqlite": "listen=x", "mongo": "poolsize=3", "srv": "pool_size=3", "sqlserver": "pool_size=3",
+			"mysql": "pool_size=3",
 		} {
 			require.Empty(t, refusedParameter(t, nobody[store], parameter).Nearest, store)
 		}
@@ -77,6 +80,8 @@ func TestParameters(t *testing.T) {
 				"serverMonitoringMode", "serverSelectionTimeoutMS", "socketTimeoutMS", "srvMaxHosts", "srvServiceName", "ssl", "timeoutMS", "tls",
 				"tlsAllowInvalidCertificates", "tlsCAFile", "tlsCertificateKeyFile", "tlsInsecure", "w", "waitQueueTimeoutMS", "wTimeoutMS",
 				"zlibCompressionLevel"},
+			"mysql": {"tls", "timeout", "readTimeout", "writeTimeout", "collation", "charset", "interpolateParams", "parseTime", "loc",
+				"clientFoundRows", "multiStatements", "allowCleartextPasswords", "maxAllowedPacket", "sql_mode", "time_zone"},
 			"sqlserver": {"database", "encrypt", "app name", "user id", "password", "port", "TrustServerCertificate", "certificate", "tlsmin",
 				"packet size", "log", "connection timeout", "hostNameInCertificate", "keepAlive", "ServerSPN", "Workstation ID",
 				"ApplicationIntent", "failoverpartner", "failoverport", "disableRetry", "protocol", "dial timeout", "pipe",

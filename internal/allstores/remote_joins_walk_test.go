@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/internal/testenv"
+	"github.com/outmill/outmill/internal/testenv/walks"
 	"github.com/outmill/outmill/joins"
 	"github.com/outmill/outmill/roles"
 	"github.com/outmill/outmill/storekit"
@@ -24,12 +24,8 @@ func TestRemoteJoins_Walk(t *testing.T) {
 		t.Run("each join ends once with the right counts over "+name, func(t *testing.T) {
 			t.Parallel()
 			f := newRemoteFleet(t, providers)
-			walks := 0
-			rapid.Check(t, func(rt *rapid.T) {
-				// A walk over servers is slow, so there are fewer of them than rapid makes.
-				if walks++; walks > testenv.Steps(5, 400) {
-					return
-				}
+			// A walk over servers is slow.
+			walks.Check(t, 5, func(rt *rapid.T) {
 				f.t = rt
 				defer f.purge()
 				newRemoteWalk(rt, f).run()

@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
 	outmillmongo "github.com/outmill/outmill/mongo"
 	"github.com/outmill/outmill/sagas"
@@ -38,15 +37,5 @@ func TestSagas_Start(t *testing.T) {
 		require.NoError(t, db.Collection("parcel").Drop(t.Context()))
 		require.NoError(t, saga.AddHandlers(router, sub))
 		require.Len(t, router.Handlers(), 1)
-	})
-	t.Run("a store that was made without transactions is refused when the kind is defined", func(t *testing.T) {
-		t.Parallel()
-		db := mongotest.Database(t)
-		store, err := outmillmongo.New(db.Client(), outmillmongo.Config{Database: db.Name(), WithoutTransactions: true}, nil)
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, store.Close()) })
-		_, err = sagas.Define(sagas.Config{Store: store}, reaction)
-		require.ErrorIs(t, err, outmill.ErrInvalidConfig)
-		require.ErrorContains(t, err, "WithoutTransactions")
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/internal/testenv"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
+	"github.com/outmill/outmill/internal/testenv/mysqltest"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 )
 
@@ -22,6 +23,7 @@ var addresses = map[string]func(t *testing.T) string{
 		return "sqlite:" + filepath.Join(t.TempDir(), "outbox.db") + "?busy_timeout=2m"
 	},
 	"PostgreSQL": func(t *testing.T) string { return postgrestest.Database(t) },
+	"MySQL":      func(t *testing.T) string { return mysqltest.Database(t) },
 	"MongoDB": func(t *testing.T) string {
 		address, err := url.Parse(mongotest.Server(t))
 		require.NoError(t, err)

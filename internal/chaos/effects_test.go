@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -37,17 +36,11 @@ const (
 
 // addEffects adds handlers whose transactions must happen once for each message, whatever is delivered how often.
 func addEffects(router *message.Router, db database, topic string, logger watermill.LoggerAdapter) error {
-	reader := func(group string, order outmill.Order) (*subscriber.Subscriber, error) {
-		return subscriber.New(db.outbox(), subscriber.Config{
-			Group: group, Order: order, BatchSize: 20, MaxInFlight: 20, Lease: lease, PollInterval: ownTarget().poll,
-			MaxErrorBackoff: time.Second, UpkeepInterval: 2 * time.Second, Retry: stubborn,
-		}, logger)
-	}
-	byInbox, err := reader(books, outmill.OrderNone)
+	byInbox, err := subscriber.New(db.outbox(), reading(books, outmill.OrderNone), logger)
 	if err != nil {
 		return err
 	}
-	bySaga, err := reader(tallies, outmill.OrderKey)
+	bySaga, err := subscriber.New(db.outbox(), reading(tallies, outmill.OrderKey), logger)
 	if err != nil {
 		return err
 	}

@@ -158,9 +158,10 @@ func all[T any](ctx context.Context, from *driver.Collection) ([]T, error) {
 	return found, cursor.All(ctx, &found)
 }
 
-// The codes of a server that shuts down: MongoDB's error_codes.yml.
+// The codes of a server that shuts down, or ends a transaction: MongoDB's error_codes.yml.
 const (
 	codeShutdownInProgress    = 91
+	codeTransactionTooLong    = 290
 	codeInterruptedAtShutdown = 11600
 )
 
@@ -179,13 +180,16 @@ func (mongoDatabase) kindOf(err error) (kind string, expected bool) {
 	case driver.IsTimeout(err), errors.Is(err, context.DeadlineExceeded):
 		return "timeout", true
 	case errors.As(err, &fromServer):
-		return fmt.Sprint(fromServer.ErrorCodes()), slices.ContainsFunc(fromServer.ErrorCodes(), shutsDown)
+		return fmt.Sprint(fromServer.ErrorCodes()), slices.ContainsFunc(fromServer.ErrorCodes(), endsTransactions)
 	case errors.As(err, &unconfirmed) && unconfirmed.WriteConcernError != nil:
 		code := int(unconfirmed.WriteConcernError.Code)
 		return fmt.Sprint("unconfirmed ", code), shutsDown(code)
 	}
 	return fmt.Sprintf("%T", err), false
 }
+
+// endsTransactions: a transaction that reads a list may last longer than forgetsAfter where nothing gets any time.
+func endsTransactions(code int) bool { return code == codeTransactionTooLong || shutsDown(code) }
 
 func shutsDown(code int) bool {
 	return code == codeShutdownInProgress || code == codeInterruptedAtShutdown

@@ -70,8 +70,10 @@ type seat struct {
 }
 
 func (p *plan) fill() {
-	for _, role := range []string{roleWriter, roleForwarder, roleSubscriber} {
-		for i := range 2 {
+	// The judge of the groups that come and go counts on one process that reads for them.
+	processes := map[string]int{roleWriter: 2, roleForwarder: 2, roleSubscriber: 2, roleOperator: 1}
+	for _, role := range []string{roleWriter, roleForwarder, roleSubscriber, roleOperator} {
+		for i := range processes[role] {
 			s := &seat{role: role, name: fmt.Sprintf("%s-%d", role, i+1)}
 			p.seats = append(p.seats, s)
 			p.replace(s)

@@ -41,6 +41,7 @@ const (
 	roleWriter     = "writer"
 	roleForwarder  = "forwarder"
 	roleSubscriber = "subscriber"
+	roleOperator   = "operator"
 )
 
 const (
@@ -76,6 +77,7 @@ func play(role string) int {
 		roleWriter:     write,
 		roleForwarder:  forward,
 		roleSubscriber: handle,
+		roleOperator:   operate,
 	}[role]
 	for ctx.Err() == nil {
 		// The database may be unavailable.
@@ -161,15 +163,11 @@ func dawdle() {
 	}
 }
 
-func handle(ctx context.Context, db database, logger watermill.LoggerAdapter) error {
-	journal, err := os.OpenFile(os.Getenv(envJournal), os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		return err
-	}
-	defer journal.Close()
-	sub, err := subscriber.New(db.outbox(), subscriber.Config{
-		Group:           audit,
-		Order:           outmill.OrderKey,
+// reading is the configuration of the subscribers of a group.
+func reading(group string, order outmill.Order) subscriber.Config {
+	return subscriber.Config{
+		Group:           group,
+		Order:           order,
 		BatchSize:       20,
 		MaxInFlight:     20,
 		Lease:           lease,
@@ -177,7 +175,16 @@ func handle(ctx context.Context, db database, logger watermill.LoggerAdapter) er
 		MaxErrorBackoff: time.Second,
 		UpkeepInterval:  2 * time.Second,
 		Retry:           stubborn,
-	}, logger)
+	}
+}
+
+func handle(ctx context.Context, db database, logger watermill.LoggerAdapter) error {
+	journal, err := os.OpenFile(os.Getenv(envJournal), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	defer journal.Close()
+	sub, err := subscriber.New(db.outbox(), reading(audit, outmill.OrderKey), logger)
 	if err != nil {
 		return err
 	}
@@ -189,6 +196,13 @@ func handle(ctx context.Context, db database, logger watermill.LoggerAdapter) er
 	router.AddConsumerHandler("audit", os.Getenv(envTopic), sub, func(msg *message.Message) error { return note(journal, msg) })
 	router.AddConsumerHandler(doomed, doomed, sub, func(*message.Message) error { return outmill.Permanent(errMoody) })
 	if _, err := joins.AddHandlers(router, sub, joins.Config{Store: db.outbox()}); err != nil {
+		return err
+	}
+	ofDesk, err := addDesk(router, db, logger)
+	if ofDesk != nil {
+		defer ofDesk.Close()
+	}
+	if err != nil {
 		return err
 	}
 	if err := addEffects(router, db, os.Getenv(envTopic), logger); err != nil {

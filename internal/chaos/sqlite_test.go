@@ -32,11 +32,17 @@ func (f sqliteFile) url(string) string           { return f.path }
 func (sqliteFile) restart(context.Context) error { return errors.New("SQLite has no server") }
 func (sqliteFile) crash(context.Context) error   { return errors.New("SQLite has no server") }
 
-type sqliteDatabase struct{ store *sqlite.Store }
+type sqliteDatabase struct {
+	store *sqlite.Store
+	sqlTables
+}
 
 func connectSQLite(ctx context.Context, path string, logger watermill.LoggerAdapter) (database, error) {
 	store, err := sqlite.Open(ctx, path, sqlite.Config{}, logger)
-	return sqliteDatabase{store}, err
+	if err != nil {
+		return nil, err
+	}
+	return sqliteDatabase{store, sqlTables{store.DB(), "key"}}, nil
 }
 
 func (d sqliteDatabase) close() error { return d.store.Close() }
@@ -59,52 +65,7 @@ func (d sqliteDatabase) transact(ctx context.Context, dice *rand.Rand, fn func(c
 	if dice.IntN(3) > 0 {
 		return d.store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error { return fn(ctx, sqliteSession{d.store, tx}) })
 	}
-	tx, err := d.store.DB().BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	if err := fn(ctx, sqliteSession{d.store, tx}); err != nil {
-		return errors.Join(err, tx.Rollback())
-	}
-	return tx.Commit()
-}
-
-func (d sqliteDatabase) ledger(ctx context.Context) (map[string]entry, error) {
-	ledger := map[string]entry{}
-	err := d.each(ctx, "SELECT uuid, key, n FROM ledger", func(scan func(...any) error) error {
-		var uuid string
-		var e entry
-		err := scan(&uuid, &e.key, &e.n)
-		ledger[uuid] = e
-		return err
-	})
-	return ledger, err
-}
-
-func (d sqliteDatabase) promised(ctx context.Context) (map[outmill.JoinID]promise, error) {
-	all := map[outmill.JoinID]promise{}
-	err := d.each(ctx, "SELECT id, steps, wanted FROM started", func(scan func(...any) error) error {
-		var id outmill.JoinID
-		var p promise
-		err := scan(&id, &p.steps, &p.wanted)
-		all[id] = p
-		return err
-	})
-	return all, err
-}
-
-func (d sqliteDatabase) each(ctx context.Context, query string, row func(scan func(...any) error) error) error {
-	rows, err := d.store.DB().QueryContext(ctx, query)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := row(rows.Scan); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+	return d.begin(ctx, nil, func(tx *sql.Tx) error { return fn(ctx, sqliteSession{d.store, tx}) })
 }
 
 // kindOf expects timeouts and lock errors, because a process that is stopped in a transaction blocks all other

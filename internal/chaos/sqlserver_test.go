@@ -42,9 +42,6 @@ func serveSQLServer(t *testing.T) server {
 	db, err := sql.Open("sqlserver", outside.String())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	if sqlservertest.IsBabelfish(t, db) {
-		t.Skip("skipped: Babelfish compiles each procedure for seconds in each new session, and connections are cut more often than that")
-	}
 	return sqlserverServer{database, db}
 }
 
@@ -63,7 +60,6 @@ func (s sqlserverServer) url(address string) string {
 
 func (s sqlserverServer) restart(ctx context.Context) error {
 	var sessions []int
-	// Babelfish still lists some sessions that have ended, without their id.
 	rows, err := s.db.QueryContext(ctx,
 		"SELECT session_id FROM sys.dm_exec_sessions WHERE session_id IS NOT NULL AND session_id <> @@SPID AND database_id = DB_ID(@name)",
 		sql.Named("name", s.database.Query().Get("database")))
@@ -94,17 +90,19 @@ func isGone(err error) bool {
 
 func (s sqlserverServer) crash(ctx context.Context) error { return s.restart(ctx) }
 
-type sqlserverDatabase struct{ store *sqlserver.Store }
+type sqlserverDatabase struct {
+	store *sqlserver.Store
+	sqlTables
+}
 
 func connectSQLServer(ctx context.Context, databaseURL string, logger watermill.LoggerAdapter) (database, error) {
 	store, err := sqlserver.Open(ctx, databaseURL, sqlserver.Config{}, logger)
 	if err != nil {
 		return nil, err
 	}
-	// Each session of Babelfish compiles each procedure for itself.
 	store.DB().SetMaxOpenConns(8)
 	store.DB().SetMaxIdleConns(8)
-	return sqlserverDatabase{store}, nil
+	return sqlserverDatabase{store, sqlTables{store.DB(), "[key]"}}, nil
 }
 
 func (d sqlserverDatabase) close() error { return d.store.Close() }
@@ -132,52 +130,7 @@ func (d sqlserverDatabase) transact(ctx context.Context, dice *rand.Rand, fn fun
 	if dice.IntN(3) == 0 {
 		return d.store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error { return fn(ctx, sqlserverSession{d.store, tx}) })
 	}
-	tx, err := d.store.DB().BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	if err := fn(ctx, sqlserverSession{d.store, tx}); err != nil {
-		return errors.Join(err, tx.Rollback())
-	}
-	return tx.Commit()
-}
-
-func (d sqlserverDatabase) ledger(ctx context.Context) (map[string]entry, error) {
-	ledger := map[string]entry{}
-	err := d.each(ctx, "SELECT uuid, [key], n FROM ledger", func(scan func(...any) error) error {
-		var uuid string
-		var e entry
-		err := scan(&uuid, &e.key, &e.n)
-		ledger[uuid] = e
-		return err
-	})
-	return ledger, err
-}
-
-func (d sqlserverDatabase) promised(ctx context.Context) (map[outmill.JoinID]promise, error) {
-	promises := map[outmill.JoinID]promise{}
-	err := d.each(ctx, "SELECT id, steps, wanted FROM started", func(scan func(...any) error) error {
-		var id outmill.JoinID
-		var p promise
-		err := scan(&id, &p.steps, &p.wanted)
-		promises[id] = p
-		return err
-	})
-	return promises, err
-}
-
-func (d sqlserverDatabase) each(ctx context.Context, query string, row func(scan func(...any) error) error) error {
-	rows, err := d.store.DB().QueryContext(ctx, query)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		if err := row(rows.Scan); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+	return d.begin(ctx, nil, func(tx *sql.Tx) error { return fn(ctx, sqlserverSession{d.store, tx}) })
 }
 
 func (sqlserverDatabase) kindOf(err error) (kind string, expected bool) {
@@ -186,9 +139,8 @@ func (sqlserverDatabase) kindOf(err error) (kind string, expected bool) {
 	text := err.Error()
 	switch {
 	case errors.As(err, &fromServer):
-		// 596 is a killed session. Babelfish has one number, 33557097, for all errors to which
-		// PostgreSQL gives no number.
-		return fmt.Sprint(fromServer.Number), fromServer.Number == 596 || strings.Contains(text, "terminating connection")
+		// 596 is a killed session.
+		return fmt.Sprint(fromServer.Number), fromServer.Number == 596
 	// If the server does not confirm a cancellation in time, the driver gives up the connection,
 	// and does not wrap the context's error.
 	case errors.Is(err, context.DeadlineExceeded), strings.Contains(text, "did not get cancellation confirmation"):

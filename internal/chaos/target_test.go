@@ -38,14 +38,15 @@ type target struct {
 
 // targets run in this order, one after the other.
 var targets = []target{
-	{name: "postgres", duration: fullDuration, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond,
+	{name: "postgres", duration: fullDuration, pause: 400 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond,
 		serve: servePostgres, connect: connectPostgres},
-	{name: "mongo", duration: fullDuration / 2, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond,
+	{name: "mongo", duration: fullDuration / 2, pause: 400 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond,
 		serve: serveMongo, connect: connectMongo},
 	// A process that is stopped within a transaction keeps all others from writing.
-	{name: "sqlite", duration: fullDuration / 2, pause: 40 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond,
+	{name: "sqlite", duration: fullDuration / 2, pause: 400 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond,
 		deck: withoutServer, serve: serveSQLite, connect: connectSQLite},
-	// Babelfish compiles procedures for seconds in each new session.
+	{name: "mysql", duration: fullDuration / 2, pause: 400 * time.Millisecond, away: 30 * time.Second, poll: 100 * time.Millisecond,
+		serve: serveMySQL, connect: connectMySQL},
 	{name: "sqlserver", duration: 25 * time.Second, pause: 600 * time.Millisecond, away: 15 * time.Second, poll: 300 * time.Millisecond,
 		serve: serveSQLServer, connect: connectSQLServer},
 }

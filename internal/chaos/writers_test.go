@@ -213,6 +213,11 @@ func (j *job) book(ctx context.Context, s session) (map[string]entry, error) {
 			return nil, err
 		}
 	}
+	if copies := errandsOf(messages); len(copies) > 0 {
+		if err := j.pub.WithContext(ctx).Publish(errands, copies...); err != nil {
+			return nil, err
+		}
+	}
 	return written, j.pub.WithContext(ctx).Publish(j.topic, messages...)
 }
 

@@ -28,3 +28,12 @@ func From(ctx context.Context) func() time.Time {
 	}
 	return time.Now
 }
+
+// AheadOf returns how far the clock that With has put into ctx is ahead, for a store whose clock is that of its database; without one, nil.
+func AheadOf(ctx context.Context) func() time.Duration {
+	c, ok := ctx.Value(key{}).(*Clock)
+	if !ok {
+		return nil
+	}
+	return func() time.Duration { return time.Duration(c.ahead.Load()) }
+}

@@ -64,12 +64,12 @@ func TestDocs(t *testing.T) {
 	})
 	t.Run("show the harness of a store as it is tested", func(t *testing.T) {
 		t.Parallel()
-		page, err := os.ReadFile(filepath.Join(root, "docs", "stores.md"))
+		page, err := os.ReadFile(filepath.Join(root, "docs", "store-tests.md"))
 		require.NoError(t, err)
 		source, err := os.ReadFile(filepath.Join(root, "storetest", "memstore", "memstore_test.go"))
 		require.NoError(t, err)
 		require.Contains(t, string(page), "```go\n"+strings.TrimRight(string(source), "\n")+"\n```",
-			"docs/stores.md: copy storetest/memstore/memstore_test.go to the page")
+			"docs/store-tests.md: copy storetest/memstore/memstore_test.go to the page")
 	})
 	t.Run("name each role to which the schema of PostgreSQL grants rights", func(t *testing.T) {
 		t.Parallel()

@@ -3,6 +3,7 @@ package house
 
 import (
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -68,6 +69,26 @@ func TestHouse(t *testing.T) {
 		}
 	})
 
+	t.Run("the engine knows no database, and a driver does not know the engine", func(t *testing.T) {
+		t.Parallel()
+		databases := []string{
+			"database/sql", "github.com/jackc/pgx/v5", "go.mongodb.org/mongo-driver/v2/mongo", "github.com/microsoft/go-mssqldb",
+			"github.com/go-sql-driver/mysql", "modernc.org/sqlite",
+		}
+		deps := dependencies(t, module+"/engine")
+		for _, database := range databases {
+			require.NotContains(t, deps, database)
+		}
+		drivers, err := filepath.Glob(filepath.Join(root, "*", "internal", "driver"))
+		require.NoError(t, err)
+		require.NotEmpty(t, drivers)
+		for _, dir := range append(drivers, filepath.Join(root, "engine", "memdriver")) {
+			driver, err := filepath.Rel(root, dir)
+			require.NoError(t, err)
+			require.NotContains(t, dependencies(t, module+"/"+filepath.ToSlash(driver)), module+"/engine", driver)
+		}
+	})
+
 	// go mod tidy keeps what the tests of imported packages need, so a test that crosses
 	// engines belongs to a package that nobody imports, such as internal/allstores.
 	t.Run("a user of one store downloads no driver of another", func(t *testing.T) {
@@ -75,6 +96,7 @@ func TestHouse(t *testing.T) {
 		drivers := map[string]string{
 			"postgres":  "github.com/jackc/pgx/v5",
 			"mongo":     "go.mongodb.org/mongo-driver/v2",
+			"mysql":     "github.com/go-sql-driver/mysql",
 			"sqlserver": "github.com/microsoft/go-mssqldb",
 		}
 		for store := range drivers {

@@ -16,7 +16,9 @@ import (
 )
 
 // products are the names under which docs/configuration.md has the stores, where their defaults differ.
-var products = map[string]string{"postgres": "PostgreSQL", "sqlite": "SQLite", "sqlserver": "SQL Server", "mongo": "MongoDB"}
+var products = map[string]string{
+	"postgres": "PostgreSQL", "sqlite": "SQLite", "sqlserver": "SQL Server", "mysql": "MySQL", "mongo": "MongoDB",
+}
 
 // RequireDocumentedDefaults checks that docs/configuration.md lists the defaults of a
 // Config of the package. It ignores settings that are not texts, numbers, durations or

@@ -124,7 +124,7 @@ type catch struct {
 // cutByBytes reports whether the bytes, and not what is due, may have ended the claim.
 func (o order) cutByBytes(got catch) bool { return got.bytes > o.request.MaxBytes/2 }
 
-// accept makes items of the claimed records. It holds the lock throughout, so that no
+// accept makes a batch of the claimed records, or items. It holds the lock throughout, so that no
 // caller can take an item that must be released.
 func (w *Worker) accept(o order, records []roles.RawRecord, began func(outmill.Lease) time.Time) catch {
 	w.mu.Lock()
@@ -139,22 +139,17 @@ func (w *Worker) accept(o order, records []roles.RawRecord, began func(outmill.L
 			f.ready = slices.DeleteFunc(f.ready, func(it *Item) bool { return it.state != queued })
 		}
 	}
+	if b := w.batchOf(o, records, got.tried, began); b != nil {
+		w.admitBatch(b, o.number)
+		got.bytes = b.bytes
+		return got
+	}
+	if len(records) > 0 {
+		w.breakUp()
+	}
 	for _, raw := range records {
 		rec := raw.Record
-		it := &Item{
-			Record:    rec,
-			entries:   raw.Entries,
-			worker:    w,
-			feed:      w.feedOf(rec.Topic),
-			lease:     rec.Lease(),
-			key:       w.keyOf(rec),
-			size:      raw.Size(),
-			expiries:  rec.Expiries,
-			claimedAt: began(rec.Lease()),
-			until:     began(rec.Lease()).Add(w.cfg.Lease),
-		}
-		it.Clock = &it.ownClock
-		it.Clock.Set(rec.LeaseUntil)
+		it := w.newItem(raw, began(rec.Lease()))
 		// This must come first, so that an outcome that is not stored yet goes to the new lease.
 		how, ended, before := w.inherit(it)
 		if old := w.items[rec.ID]; old != nil {
@@ -178,6 +173,26 @@ func (w *Worker) accept(o order, records []roles.RawRecord, began func(outmill.L
 		w.admit(it, o.changes != w.changes, giveBack)
 	}
 	return got
+}
+
+// newItem makes the item of a record.
+func (w *Worker) newItem(raw roles.RawRecord, began time.Time) *Item {
+	rec := raw.Record
+	it := &Item{
+		Record:    rec,
+		entries:   raw.Entries,
+		worker:    w,
+		feed:      w.feedOf(rec.Topic),
+		lease:     rec.Lease(),
+		key:       w.keyOf(rec),
+		size:      raw.Size(),
+		expiries:  rec.Expiries,
+		claimedAt: began,
+		until:     began.Add(w.cfg.Lease),
+	}
+	it.Clock = &it.ownClock
+	it.Clock.Set(rec.LeaseUntil)
+	return it
 }
 
 // feedOf returns the feed of a record's topic. If the topic was closed during the claim, it
@@ -250,7 +265,7 @@ func (w *Worker) unwanted(it *Item) bool {
 	if w.cfg.ByTopic {
 		return it.feed.opened == 0
 	}
-	tooMany := w.limit < w.cfg.BatchSize && len(w.items) > w.limit
+	tooMany := w.limit < w.cfg.BatchSize && w.held() > w.limit
 	return tooMany || !w.topics.Match(it.Record.Topic)
 }
 

@@ -57,6 +57,9 @@ type Config struct {
 
 	// Raw has the records keep their metadata as a list, where the store can claim so: see Item.Raw.
 	Raw bool
+	// Whole reports whether the next claim may become a batch: see Batch. nil is never. It is for a worker that is Pipelined and not ByTopic,
+	// whose user takes with TakeBatches, and whose MaxProcessing is not shorter than Lease.
+	Whole func() bool
 	// Pipelined lets Take return later records of a key before earlier ones are settled. The
 	// user keeps their order, and releases the later ones if an earlier one fails.
 	Pipelined bool

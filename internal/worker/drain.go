@@ -19,7 +19,7 @@ func (w *Worker) Drain(ctx context.Context) error {
 	for {
 		w.mu.Lock()
 		current, empty, err := w.rounds >= target, w.lastEmpty, w.lastErr
-		idle, next := len(w.items) == 0, w.roundDone
+		idle, next := w.held() == 0, w.roundDone
 		unread := len(w.feeds) == 0 && len(w.claiming) == 0
 		w.mu.Unlock()
 		if current && (empty || err != nil) {

@@ -181,15 +181,29 @@ func (w *Worker) feedsChanged() {
 // Take waits for items and returns up to limit of them, at least one. After Stop it returns
 // ErrClosed. The caller must settle the items.
 func (f *Feed) Take(ctx context.Context, limit int) ([]*Item, error) {
+	got, err := f.await(ctx, limit)
+	return got.items, err
+}
+
+// portion is what a reader takes: items or batches.
+type portion struct {
+	items   []*Item
+	batches []*Batch
+}
+
+func (p portion) empty() bool { return len(p.items)+len(p.batches) == 0 }
+
+// await is Take. It returns batches if there are any, and no items.
+func (f *Feed) await(ctx context.Context, limit int) (portion, error) {
 	for {
 		if err := ctx.Err(); err != nil {
 			// Another reader of the topic may have waited for the same signal.
 			signal(f.readySignal)
-			return nil, err
+			return portion{}, err
 		}
-		items, gathers := f.take(limit)
-		if len(items) > 0 {
-			return items, nil
+		got, gathers := f.take(limit)
+		if !got.empty() {
+			return got, nil
 		}
 		var late <-chan time.Time
 		if gathers {
@@ -202,31 +216,45 @@ func (f *Feed) Take(ctx context.Context, limit int) ([]*Item, error) {
 			f.gathers = false
 			f.worker.mu.Unlock()
 		case <-f.worker.stopped:
-			return nil, outmill.ErrClosed
+			return portion{}, outmill.ErrClosed
 		case <-ctx.Done():
 		}
 	}
 }
 
-// take reports gathers if a claim may add items to those that are ready.
-func (f *Feed) take(limit int) (items []*Item, gathers bool) {
+// take takes items or batches. gathers says that it took none, although some are ready, because a claim may add to them.
+func (f *Feed) take(limit int) (got portion, gathers bool) {
 	w := f.worker
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopping {
-		return nil, false
+		return got, false
 	}
 	now := time.Now()
 	f.takenAt = now
+	inBatches, late := w.queuedInBatches(now)
+	if late {
+		w.breakUp()
+	}
 	if !f.hungry && f.look.readerFree() {
 		f.gathers = !f.look.notBefore.After(now)
 		signal(w.poke)
 	}
-	if f.gathers && len(f.ready) < limit {
+	if f.gathers && len(f.ready)+inBatches < limit {
 		f.hungry = true
-		return nil, true
+		return got, true
 	}
-	items = make([]*Item, 0, min(limit, len(f.ready)))
+	// The items that are ready came before the batches.
+	if got.items = f.takeReady(now, limit); len(got.items) == 0 {
+		got.batches = w.takeBatches(now, limit)
+	}
+	f.hungry = got.empty()
+	return got, false
+}
+
+func (f *Feed) takeReady(now time.Time, limit int) []*Item {
+	w := f.worker
+	items := make([]*Item, 0, min(limit, len(f.ready)))
 	var waits *Item
 	// It looks at no more items than it returns, because a reader takes a few at a time of a large batch.
 	seen := 0
@@ -254,8 +282,7 @@ func (f *Feed) take(limit int) (items []*Item, gathers bool) {
 		// Another reader of the topic may have free hands.
 		signal(f.readySignal)
 	}
-	f.hungry = len(items) == 0
-	return items, false
+	return items
 }
 
 // gathered ends the wait for a claim.
@@ -305,5 +332,6 @@ func (f *Feed) freed(it *Item) {
 }
 
 func (f *Feed) anyReady() bool {
-	return slices.ContainsFunc(f.ready, func(it *Item) bool { return it.state == queued })
+	return slices.ContainsFunc(f.ready, func(it *Item) bool { return it.state == queued }) ||
+		slices.ContainsFunc(f.worker.batches, func(b *Batch) bool { return b.state == queued })
 }

@@ -48,7 +48,7 @@ func (w *Worker) gather(ctx context.Context) {
 func (w *Worker) worthFlushing() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.closing || len(w.outcomes) >= min(w.usual(), len(w.items)-w.flushing)
+	return w.closing || len(w.outcomes)+w.ackedN >= min(w.usual(), w.held()-w.flushing)
 }
 
 // flush stores outcomes of a source, those of one kind in one call.
@@ -61,6 +61,25 @@ func (w *Worker) flush(ctx context.Context, s *source, batch []outcome, late *st
 		}
 		batch = batch[n:]
 	}
+}
+
+// flushBatches stores the acks of batches in one call.
+func (w *Worker) flushBatches(ctx context.Context, s *source, batches []*Batch, late *stuck) {
+	if len(batches) == 0 {
+		return
+	}
+	began := time.Now()
+	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	err := w.cfg.Queue.Ack(bounded, w.cfg.Name, leasesOf(batches))
+	w.noteOf(ctx, s, storekit.CallSettle, acked.String(), began, err)
+	if err != nil {
+		late.add(w.ackedItems(batches), err)
+		return
+	}
+	s.answers.Add(1)
+	w.forgetBatches(batches)
+	w.heedPauses()
 }
 
 // ofOneKind returns the number of outcomes at the beginning that have the same kind.
@@ -179,17 +198,18 @@ func (w *Worker) forget(batch []outcome) []outcome {
 // records claimable.
 func (w *Worker) lookForFreed(batch []outcome) {
 	now := time.Now()
-	freed := false
 	for _, o := range batch {
 		if o.maySetFree() {
-			freed = true
-			o.item.feed.look.soon(now)
-			o.item.feed.look.goOn()
+			w.lookAgain(o.item.feed, now)
 		}
 	}
-	if freed {
-		signal(w.poke)
-	}
+}
+
+// lookAgain makes the next claim cover the feed.
+func (w *Worker) lookAgain(f *Feed, now time.Time) {
+	f.look.soon(now)
+	f.look.goOn()
+	signal(w.poke)
 }
 
 func (w *Worker) tellDead(batch []outcome) {

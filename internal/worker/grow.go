@@ -61,9 +61,14 @@ func (w *Worker) noteAge(batch []outcome, now time.Time) {
 	for _, o := range batch {
 		if o.kind != released && o.item.claimedAt.Before(oldest) {
 			oldest = o.item.claimedAt
-			w.growth.settled = true
 		}
 	}
+	w.noteOldest(oldest, now)
+}
+
+// noteOldest is noteAge, for what was claimed at that time; now is nothing.
+func (w *Worker) noteOldest(oldest, now time.Time) {
+	w.growth.settled = w.growth.settled || oldest.Before(now)
 	w.growth.late = now.Sub(oldest) > w.cfg.Lease/4
 	if w.growth.late {
 		w.growth.size = 0

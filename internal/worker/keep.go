@@ -25,11 +25,15 @@ func (w *Worker) keepLoop(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
+		w.breakUpOld()
 		w.giveUpLate()
 		w.extendAll(ctx)
 		w.dropLost()
 	}
 }
+
+// extendFrom is how much of a lease is left when it is extended.
+func (w *Worker) extendFrom() time.Duration { return w.cfg.Lease * 2 / 3 }
 
 // extend extends leases of one source.
 func (w *Worker) extend(ctx context.Context, leases []outmill.Lease) error {
@@ -64,7 +68,7 @@ func (w *Worker) leasesToExtend() []outmill.Lease {
 	var leases []outmill.Lease
 	now := time.Now()
 	for _, it := range w.items {
-		if it.until.Sub(now) <= w.cfg.Lease*2/3 {
+		if it.until.Sub(now) <= w.extendFrom() {
 			leases = append(leases, it.lease)
 		}
 	}
@@ -122,6 +126,7 @@ func (w *Worker) dropLost() {
 func (w *Worker) loseAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.breakUp()
 	for _, it := range w.items {
 		if it.state != settled {
 			w.loseLocked(it, "the store was closed")

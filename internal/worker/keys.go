@@ -44,6 +44,7 @@ func (w *Worker) giveBackKey(it *Item) {
 		return
 	}
 	w.tainted[it.key] = struct{}{}
+	w.breakUp()
 	sequence := w.keys[it.key]
 	i := slices.Index(sequence, it)
 	if i < 0 {

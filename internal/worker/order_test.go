@@ -92,10 +92,8 @@ func TestOrder(t *testing.T) {
 					})
 					return err
 				})
-				w := r.start(func(c *worker.Config) {
-					c.Order = order
-					c.Lease = shortLease
-				})
+				w := r.start(func(c *worker.Config) { c.Order = order })
+				r.claimsInVain(records[0])
 				r.handlesInOrder(w, "k:1", "k:2", "k:3")
 				r.eventuallyGone(records...)
 			})
@@ -118,10 +116,9 @@ func TestOrder(t *testing.T) {
 			})
 			return err
 		})
-		w := r.start(func(c *worker.Config) {
-			byKey(c)
-			c.Lease = shortLease
-		})
+		unanswered := records[1]
+		w := r.start(byKey)
+		r.claimsInVain(unanswered)
 		next := map[string]int{}
 		for range 4 {
 			it := r.take(w)

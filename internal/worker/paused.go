@@ -28,6 +28,7 @@ func (w *Worker) heedPausesLocked() {
 	if list.Empty() {
 		return
 	}
+	w.breakUp()
 	for _, it := range w.items {
 		if it.waits() && list.Covers(it.Record) {
 			w.settleLocked(it, outcome{kind: released})

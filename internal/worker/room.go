@@ -113,7 +113,7 @@ func (w *Worker) wish(f *Feed, now time.Time) load {
 }
 
 func (w *Worker) orderFor(first *Feed, now time.Time) order {
-	fresh := len(w.items) == 0 && len(w.claiming) == 0
+	fresh := w.held() == 0 && len(w.claiming) == 0
 	limit := first.want
 	covered := make([]*Feed, 0, len(w.feeds))
 	for _, f := range w.feeds {
@@ -144,10 +144,9 @@ func (w *Worker) orderFor(first *Feed, now time.Time) order {
 			Order:     w.cfg.Order,
 			KeyPolicy: w.cfg.KeyPolicy,
 
-			TenantRoom: w.tenantRoom(covered),
-			Full:       w.fullParts(covered),
-			PartLimit:  partLimit(w.cfg.MaxPerTenant),
-			PassOver:   w.passOver(),
+			Full:      w.fullParts(covered),
+			PartLimit: partLimit(w.cfg.MaxPerTenant),
+			PassOver:  w.passOver(),
 		},
 		feeds:   covered,
 		changes: w.changes,

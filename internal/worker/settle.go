@@ -73,6 +73,7 @@ func (w *Worker) conclude(it *Item, o outcome) {
 func (w *Worker) releaseWhere(match func(*Item) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.breakUp()
 	for _, it := range w.items {
 		if it.state == queued && match(it) {
 			w.settleLocked(it, outcome{kind: released})
@@ -163,10 +164,7 @@ func (it *Item) sayLost() {
 // lost.
 func (w *Worker) removeLocked(it *Item) {
 	it.state = gone
-	if w.removed != nil {
-		close(w.removed)
-		w.removed = nil
-	}
+	w.noteRemoval()
 	if w.items[it.lease.ID] != it {
 		return
 	}

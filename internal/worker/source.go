@@ -27,6 +27,7 @@ type source struct {
 
 	// The worker's mutex guards the following fields. outcomes wait for the settler, which runs if settling.
 	outcomes []outcome
+	batches  []*Batch
 	settling bool
 	// extending says that a call extends leases.
 	extending bool
@@ -151,17 +152,29 @@ func (w *Worker) dispatch(ctx context.Context) {
 	defer w.mu.Unlock()
 	batch := w.outcomes
 	w.outcomes = make([]outcome, 0, len(batch))
-	w.flushing += len(batch)
+	w.flushing += len(batch) + w.ackedN
+	if len(w.acked) > 0 {
+		// A store that is one of several has no batches.
+		s := w.source("")
+		s.batches = append(s.batches, w.acked...)
+		w.acked, w.ackedN = nil, 0
+		w.haveSettled(ctx, s)
+	}
 	for _, o := range batch {
 		s := w.source(o.item.lease.Store)
 		s.outcomes = append(s.outcomes, o)
-		if !s.settling {
-			s.settling = true
-			w.rest.Go(func() { w.settleSource(ctx, s) })
-			continue
-		}
-		signal(s.more)
+		w.haveSettled(ctx, s)
 	}
+}
+
+// haveSettled has a goroutine store what waits for the settler of the source.
+func (w *Worker) haveSettled(ctx context.Context, s *source) {
+	if s.settling {
+		signal(s.more)
+		return
+	}
+	s.settling = true
+	w.rest.Go(func() { w.settleSource(ctx, s) })
 }
 
 // settleSource stores the outcomes of a source until there are none, or ctx ends.
@@ -169,10 +182,11 @@ func (w *Worker) settleSource(ctx context.Context, s *source) {
 	late := w.newStuck(s)
 	defer late.leave()
 	for {
-		batch, more := w.takeOutcomes(s, late)
+		batch, batches, more := w.takeOutcomes(s, late)
 		if !more {
 			return
 		}
+		w.flushBatches(ctx, s, batches, late)
 		if len(batch) > 0 {
 			w.flush(ctx, s, batch, late)
 		}
@@ -195,12 +209,13 @@ func (w *Worker) settleSource(ctx context.Context, s *source) {
 }
 
 // takeOutcomes returns the outcomes that wait. It reports false if the settler has nothing left to do.
-func (w *Worker) takeOutcomes(s *source, late *stuck) (batch []outcome, more bool) {
+func (w *Worker) takeOutcomes(s *source, late *stuck) (batch []outcome, batches []*Batch, more bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	batch, s.outcomes = s.outcomes, nil
-	s.settling = len(batch)+len(late.list) > 0
-	return batch, s.settling
+	batches, s.batches = s.batches, nil
+	s.settling = len(batch)+len(batches)+len(late.list) > 0
+	return batch, batches, s.settling
 }
 
 // noteStuck notes how many outcomes of the source could not be stored.

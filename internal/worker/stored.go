@@ -20,7 +20,13 @@ func (w *Worker) WaitStored(ctx context.Context) error {
 		return err
 	}
 	var open []*Item
+	var batches []*Batch
 	w.mu.Lock()
+	for _, b := range w.batches {
+		if b.state == settled {
+			batches = append(batches, b)
+		}
+	}
 	for _, it := range w.items {
 		if it.state == settled || it.state == taken && it.answered() {
 			open = append(open, it)
@@ -28,8 +34,14 @@ func (w *Worker) WaitStored(ctx context.Context) error {
 	}
 	w.mu.Unlock()
 	return w.waitStored(ctx, func() (left int) {
+		for _, b := range batches {
+			if b.state == gone {
+				open = append(open, b.items...)
+			}
+		}
+		batches = slices.DeleteFunc(batches, func(b *Batch) bool { return b.state == gone })
 		open = slices.DeleteFunc(open, func(it *Item) bool { return it.state == gone })
-		return len(open)
+		return len(open) + len(batches)
 	})
 }
 
@@ -58,7 +70,7 @@ func (w *Worker) waitClaimed(ctx context.Context) error {
 
 // allStored counts all outcomes that are not stored yet.
 func (w *Worker) allStored() (left int) {
-	left = len(w.outcomes) + w.flushing
+	left = len(w.outcomes) + w.ackedN + w.flushing
 	for _, it := range w.items {
 		if it.state == taken && it.answered() {
 			left++
@@ -88,6 +100,14 @@ func (w *Worker) waitStored(ctx context.Context, count func() (left int)) error 
 			err = ctx.Err()
 		}
 		return fmt.Errorf("outmill: %d outcomes not stored; their records are due again when the leases end: %w", left, err)
+	}
+}
+
+// noteRemoval ends the waits for nextRemoval.
+func (w *Worker) noteRemoval() {
+	if w.removed != nil {
+		close(w.removed)
+		w.removed = nil
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -162,24 +161,23 @@ func TestStuck(t *testing.T) {
 				t.Parallel()
 				r := newRig(t)
 				bad := r.append("k:bad")[0]
-				later := r.append("k:later")[0]
 				w, queue := r.startRefusing(bad, func(c *worker.Config) {
-					c.Order, c.MaxItems, c.BatchSize = order, 2, 1
-					// The store answers an extension in each such interval.
-					c.Lease = 300 * time.Millisecond
+					c.Order, c.MaxItems, c.Lease = order, 30, soon/10
 				})
-				it := r.take(w)
-				for order == outmill.OrderNone && it.Record.MessageID != "k:bad" {
-					// The lease had ended before the take, on a busy machine.
-					it.Release()
-					it = r.take(w)
+				others := r.append(words(20)...)
+				items := r.takeN(w, 1+len(others))
+				later := r.append("k:later")[0]
+				at := slices.IndexFunc(items, func(it *worker.Item) bool { return it.Record.MessageID == "k:bad" })
+				items[at].Abandon(0, "no luck")
+				// The store answers an ack, and refuses again.
+				for _, it := range slices.Delete(items, at, at+1) {
+					calls := queue.calls.Load()
+					it.Ack()
+					r.eventually("it is refused again, or dropped", func() bool {
+						return queue.calls.Load() > calls+1 || r.get(bad).Claims > 1
+					})
 				}
-				require.Equal(t, "k:bad", it.Record.MessageID)
-				it.Abandon(0, "no luck")
-				r.eventually("it comes again", func() bool {
-					got := r.get(bad)
-					return got.Claims > 1
-				})
+				r.eventually("it comes again", func() bool { return r.get(bad).Claims > 1 })
 				queue.refused.Store(nil)
 				// No record of its key has come in between.
 				if order == outmill.OrderKey {

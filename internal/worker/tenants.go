@@ -111,24 +111,6 @@ func (f *Feed) tenantFreed(it *Item) {
 	}
 }
 
-// tenantRoom returns the TenantRoom of a claim that covers the feeds, as of now; nil is no limit.
-func (w *Worker) tenantRoom(covered []*Feed) func(store, topic, tenantID string) int {
-	most := w.cfg.MaxPerTenant
-	if most == 0 {
-		return nil
-	}
-	held := map[string]map[tenantOf]int{}
-	for _, f := range covered {
-		f.tenants.freed = false
-		of := make(map[tenantOf]int, len(f.tenants.loads))
-		for tenant, load := range f.tenants.loads {
-			of[tenant] = load.records
-		}
-		held[f.topic] = of
-	}
-	return func(store, topic, tenantID string) int { return most - held[topic][tenantOf{store, tenantID}] }
-}
-
 // fullParts returns the Full of a claim that covers the feeds, as of now; nil is no limit.
 func (w *Worker) fullParts(covered []*Feed) func(store, topic string) uint64 {
 	most := w.cfg.MaxPerTenant
@@ -137,6 +119,7 @@ func (w *Worker) fullParts(covered []*Feed) func(store, topic string) uint64 {
 	}
 	full := map[tenantOf]uint64{} // of a store and a topic
 	for _, f := range covered {
+		f.tenants.freed = false
 		for of, held := range f.tenants.parts {
 			if held > most-partLimit(most) {
 				full[tenantOf{of.store, f.topic}] |= 1 << of.part

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/roles"
+	"github.com/outmill/outmill/storekit"
 )
 
 // noStore has the name that a worker asks for.
@@ -26,7 +27,7 @@ func TestWorker_TenantsDue(t *testing.T) {
 			Lease: time.Hour, PollInterval: time.Hour, Running: NewRegistry()})
 		w.Open("orders", 10)
 		o, _ := w.room(time.Now())
-		require.Equal(t, 2, o.request.TenantRoom("", "orders", "a"))
+		require.Zero(t, o.request.Full("", "orders"))
 		records := make([]roles.RawRecord, 2)
 		for i := range records {
 			records[i].Record = &outmill.Record{ID: outmill.NewWorkItemID(), Topic: "orders", TenantID: "a"}
@@ -46,9 +47,8 @@ func TestWorker_TenantsDue(t *testing.T) {
 	}
 	full := func(t *testing.T) func(order) {
 		return func(o order) {
-			require.Zero(t, o.request.TenantRoom("", "orders", "a"))
-			require.Equal(t, 2, o.request.TenantRoom("", "orders", "b"))
-			require.Equal(t, 2, o.request.TenantRoom("other store", "orders", "a"))
+			require.Equal(t, uint64(1)<<storekit.PartOf("orders", "a"), o.request.Full("", "orders"))
+			require.Zero(t, o.request.Full("other store", "orders"))
 		}
 	}
 	store := func(w *Worker, it *Item) {
@@ -75,7 +75,7 @@ func TestWorker_TenantsDue(t *testing.T) {
 		claim(t, w, func(o order) {
 			full(t)(o)
 			store(w, items[0])
-			require.Zero(t, o.request.TenantRoom("", "orders", "a"), "the room of a claim does not change")
+			full(t)(o)
 		})
 		require.True(t, due(w))
 	})

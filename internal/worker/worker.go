@@ -64,6 +64,11 @@ type Worker struct {
 	// claim returns records of these keys, they are released too, to keep the order.
 	tainted  map[string]struct{}
 	outcomes []outcome
+	// batches are those of which the store has no outcome, in the order of their claims. They have inBatches records. acked are those of them
+	// that wait for a flush, with ackedN records.
+	batches           []*Batch
+	acked             []*Batch
+	inBatches, ackedN int
 	// sources are the stores that records have come from.
 	sources  map[string]*source
 	flushing int
@@ -167,6 +172,12 @@ func (w *Worker) Take(ctx context.Context, limit int) ([]*Item, error) {
 	return w.feeds[""].Take(ctx, limit)
 }
 
+// TakeBatches is Take for a worker with Config.Whole. It returns either items or batches.
+func (w *Worker) TakeBatches(ctx context.Context, limit int) ([]*Item, []*Batch, error) {
+	got, err := w.feeds[""].await(ctx, limit)
+	return got.items, got.batches, err
+}
+
 func (w *Worker) begin(it *Item, now time.Time) {
 	it.state = taken
 	it.handling = w.cfg.Running.begin(it, now)
@@ -267,7 +278,7 @@ func (w *Worker) WaitEmpty(ctx context.Context) {
 	defer ticker.Stop()
 	for {
 		w.mu.Lock()
-		held, removed := len(w.items), w.nextRemoval()
+		held, removed := w.held(), w.nextRemoval()
 		w.mu.Unlock()
 		if held == 0 {
 			return

@@ -5,6 +5,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/outmill/outmill/roles"
+	"github.com/outmill/outmill/storekit"
 )
 
 // Part is a table, index, view, function or trigger that migrations create.
@@ -38,4 +41,18 @@ func PartsOf(statements []string) (parts []Part) {
 		}
 	}
 	return parts
+}
+
+// PartNames are the names that parts have with the prefix.
+func PartNames(parts []Part, prefix string) []string {
+	return Mapped(parts, func(p *Part) string { return prefix + p.Name })
+}
+
+// Examine reports each of the parts that is not there under its name with the prefix. There are databases that write names in lower case.
+func Examine(e *roles.Examination, parts []Part, prefix string, there []string) {
+	for i, name := range PartNames(parts, prefix) {
+		if kind := parts[i].Kind; !slices.ContainsFunc(there, func(n string) bool { return strings.EqualFold(n, name) }) {
+			e.Add(storekit.MissingPart(kind, name, "Calls that name it fail.", kind != "view"))
+		}
+	}
 }

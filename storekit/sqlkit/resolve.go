@@ -216,7 +216,10 @@ func typeName(of reflect.Type) string {
 // remedyFor knows types that hold their transaction in a place where the search cannot find
 // it.
 func remedyFor(of reflect.Type) string {
-	if strings.TrimPrefix(typeName(of), "*") == "gorm.io/gorm.DB" {
+	if of.Kind() == reflect.Pointer {
+		of = of.Elem()
+	}
+	if of.Name() == "DB" && of.PkgPath() == "gorm.io/gorm" {
 		return "in db.Transaction, pass tx.Statement.ConnPool"
 	}
 	return ""

@@ -7,7 +7,6 @@ import (
 	"github.com/outmill/outmill/storetest/internal/suite"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/roles"
@@ -29,7 +28,7 @@ func sections() []suite.Section {
 		{Name: "append", Sentences: bind(appendSentences()), AnyMode: true},
 		{Name: "settle", Sentences: bind(settleSentences())},
 		{Name: "groups", Sentences: bind(groupSentences())},
-		{Name: "undeliverable", Sentences: bind(undeliverableSentences()), AnyMode: true, New: true},
+		{Name: "undeliverable", Sentences: bind(undeliverableSentences()), AnyMode: true},
 		{Name: "attach", Sentences: bind(attachSentences()), Retained: true},
 		{Name: "report", Sentences: bind(reportSentences())},
 		{Name: "finish", Sentences: bind(finishSentences()), AnyMode: true},
@@ -294,11 +293,7 @@ func (e *env) twoStores() []joinStore {
 
 func (e *env) workersOn(stores []joinStore, n int, work func(i int, store joinStore) error) {
 	e.T.Helper()
-	var all errgroup.Group
-	for i := range n {
-		all.Go(func() error { return work(i, stores[i%len(stores)]) })
-	}
-	require.NoError(e.T, all.Wait())
+	e.Together(n, func(i int) error { return work(i, stores[i%len(stores)]) })
 }
 
 // joinStore is a store with the role roles.Joins.

@@ -31,6 +31,7 @@ func settleSentences() []sentence {
 		{"Abandon, Release, Snooze, Extend and ReapExpired count nothing", othersCountNothing},
 		{"one call of Ack or Fail counts the steps of many joins", oneCallManyJoins},
 		{"one call of Ack or Fail counts thousands of steps", oneCallManySteps},
+		{"the round trips to append and settle steps do not depend on the number of their joins", manyJoinsTogether},
 		{"OBX-034 OBX-047 a settlement that is cut short by its context counts with its record or not at all", settlementsCutShort},
 		{"a step counts for every store of the database at once", countsElsewhere},
 		{"a record that expires before any group reads it fails its step", expiresUnrouted},
@@ -143,6 +144,23 @@ func oneCallManyJoins(e *env) {
 		}
 		e.requireCounts(id, completed, 2*each-completed)
 	}
+}
+
+// manyJoinsTogether has each step decide a join of its own, which a record waits for.
+func manyJoinsTogether(e *env) {
+	e.Register(group)
+	var steps, waiters []*outmill.Record
+	for _, name := range suite.Numbered(suite.Few + suite.Many) {
+		id := e.startJoin(1)
+		steps = append(steps, suite.Rec(orders, "step "+name, withJoins(id)))
+		waiters = append(waiters, suite.Rec(waitings, "waiter "+name, suite.WithDelay(later), waitsFor(id)))
+	}
+	e.Append(waiters...)
+	few, many := steps[:suite.Few], steps[suite.Few:]
+	e.RequireBounded(func(e *suite.Env) { e.Append(few...) }, func(e *suite.Env) { e.Append(many...) })
+	owner := outmill.NewOwnerToken()
+	found := e.ClaimN(owner, len(steps), suite.From(orders))
+	e.RequireBounded(func(e *suite.Env) { e.Ack(found[:suite.Few]...) }, func(e *suite.Env) { e.Fail(found[suite.Few:]...) })
 }
 
 func oneCallManySteps(e *env) {

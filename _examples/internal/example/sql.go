@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx" of database/sql
 
@@ -16,13 +17,16 @@ import (
 	"github.com/outmill/outmill/sqlite"
 )
 
-// OnSQL runs a program on SQLite, in a temporary file, or on PostgreSQL.
+// OnSQL runs a program on SQLite, in a temporary file, on PostgreSQL, or on MySQL or MariaDB.
 var OnSQL = Engine[*SQL]{
-	Sample:  "sqlite: (a temporary file) or " + postgresSample,
+	Sample:  "sqlite: (a temporary file), " + postgresSample + " or " + mysqlSample,
 	Default: temporaryFile,
 	Open: func(ctx context.Context, url string) (*SQL, func(context.Context) error, error) {
-		if url == temporaryFile {
+		switch {
+		case url == temporaryFile:
 			return openSQLite(ctx)
+		case strings.HasPrefix(url, mysqlScheme):
+			return openMySQL(ctx, url)
 		}
 		return openPostgres(ctx, url)
 	},
@@ -31,27 +35,28 @@ var OnSQL = Engine[*SQL]{
 // temporaryFile is the URL that means SQLite in a temporary file.
 const temporaryFile = "sqlite:"
 
-// poolSize is the number of connections to PostgreSQL, open and idle ones.
+// poolSize is the number of connections to a server, open and idle ones.
 const poolSize = 10
 
 // Dialects of SQL.
 const (
 	SQLite     = "sqlite"
 	PostgreSQL = "postgres"
+	MySQL      = "mysql"
 )
 
 // SQL is a database of database/sql with an outbox in it.
 type SQL struct {
 	// DB is the pool of the application. Libraries open theirs over it.
 	DB *sql.DB
-	// Dialect is SQLite or PostgreSQL.
+	// Dialect is SQLite, PostgreSQL or MySQL.
 	Dialect string
 	// Store is the outbox, in the database of the application.
 	Store SQLStore
 	// Publisher publishes to the outbox, only in transactions. With RequireTx a forgotten
 	// transaction is an error. Without it the message would stay when the sale is rolled back.
 	Publisher *publisher.Publisher
-	// Path is the file of SQLite, or the schema of PostgreSQL.
+	// Path is the file of SQLite, the schema of PostgreSQL, or the database of MySQL.
 	Path string
 }
 

@@ -20,6 +20,17 @@ func InTx(ctx context.Context, db *sql.DB, fn func(tx *sql.Tx) error) error {
 	return tx.Commit()
 }
 
+// CreateSales is the table of a program without a library that makes tables.
+const CreateSales = `CREATE TABLE sales (item VARCHAR(100) PRIMARY KEY)`
+
+// InsertSale inserts into it. The parameters of PostgreSQL have numbers.
+func (db *SQL) InsertSale() string {
+	if db.Dialect == PostgreSQL {
+		return `INSERT INTO sales (item) VALUES ($1)`
+	}
+	return `INSERT INTO sales (item) VALUES (?)`
+}
+
 // Sold returns the items in the table of sales.
 func Sold(ctx context.Context, db *sql.DB) ([]string, error) {
 	rows, err := db.QueryContext(ctx, `SELECT item FROM sales`)

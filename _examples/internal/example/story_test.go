@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outmill/outmill/_examples/internal/example"
+	"github.com/outmill/outmill/internal/testenv/mysqltest"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 )
 
@@ -105,6 +106,7 @@ func TestOnSQL(t *testing.T) {
 	for name, c := range map[string]struct{ url, dialect string }{
 		"a program runs on SQLite unless a database is named": {example.OnSQL.Default, example.SQLite},
 		"a URL of PostgreSQL is taken":                        {postgrestest.Database(t), example.PostgreSQL},
+		"a URL of MySQL is taken":                             {mysqltest.Server(t), example.MySQL},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -117,7 +119,7 @@ func TestOnSQL(t *testing.T) {
 	}
 	t.Run("another URL is refused without its password", func(t *testing.T) {
 		t.Parallel()
-		err := example.Run(t.Context(), "mysql://me:S3CRET@127.0.0.1/x", io.Discard, example.OnSQL,
+		err := example.Run(t.Context(), "oracle://me:S3CRET@127.0.0.1/x", io.Discard, example.OnSQL,
 			func(context.Context, *example.SQL, io.Writer) error { return nil })
 		require.ErrorContains(t, err, "want a URL")
 		require.NotContains(t, err.Error(), "S3CRET")

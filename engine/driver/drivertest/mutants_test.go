@@ -72,6 +72,14 @@ type wrongTx struct {
 func (t wrongTx) State() driver.State {
 	s := t.Tx.State()
 	s.Serial = false
+	switch t.fault {
+	case "State says that there are no notes":
+		s.Notes = false
+	case "State says that there are no notes of pauses":
+		s.Paused = false
+	case "State says that no row waits for a group":
+		s.Unrouted = false
+	}
 	return s
 }
 
@@ -456,10 +464,10 @@ func (t wrongTx) Delete(ctx context.Context, entries ...driver.Entry) error {
 	return t.Tx.Delete(ctx, entries...)
 }
 
-func (t wrongTx) CountEntries(ctx context.Context, kind string) (int, error) {
-	n, err := t.Tx.CountEntries(ctx, kind)
-	if t.fault == "CountEntries counts one more" {
-		n++
+func (t wrongTx) CountEntries(ctx context.Context, kinds ...string) ([]int, error) {
+	n, err := t.Tx.CountEntries(ctx, kinds...)
+	if t.fault == "CountEntries counts one more" && len(n) > 0 {
+		n[len(n)-1]++
 	}
 	return n, err
 }
@@ -482,7 +490,9 @@ func (t wrongTx) OnCommit(fn func()) {
 }
 
 var faults = []string{
-	"Update commits although fn fails", "Transact commits although fn fails", "Read leaves out a content", "Rows ignores From",
+	"Update commits although fn fails", "Transact commits although fn fails", "Read leaves out a content",
+	"State says that there are no notes", "State says that there are no notes of pauses", "State says that no row waits for a group",
+	"Rows ignores From",
 	"Rows returns one more than the limit", "Rows takes ready rows for held ones", "Rows returns what comes later",
 	"Rows leaves out a row", "Rows returns another order",
 	"Rows returns no worker", "Page ignores Free", "Page leaves out a note", "Page leaves out a held row", "Page leaves out a ready row",

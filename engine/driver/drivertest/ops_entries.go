@@ -73,7 +73,8 @@ func (w *walk) changeEntries() operation {
 
 func (w *walk) readEntries() operation {
 	kind, key, limit, until, keys := pick(w, "kind", kinds), pick(w, "entry", entryKeys), w.limit(), w.time(), w.entries()
-	name := fmt.Sprintf("reads of entries of %q at %q up to %d", kind, key, limit)
+	counted := rapid.SliceOfNDistinct(rapid.SampledFrom(kinds), 1, len(kinds), rapid.ID).Draw(w.T, "counted kinds")
+	name := fmt.Sprintf("reads of entries of %q at %q up to %d, counts of %q", kind, key, limit, counted)
 	return operation{name: name, run: func(_ *side, t driver.Tx) (any, error) {
 		scanned, err := t.Scan(w.ctx, kind, key)
 		if err != nil {
@@ -92,7 +93,7 @@ func (w *walk) readEntries() operation {
 			return nil, err
 		}
 		slices.SortFunc(named, byKindAndKey)
-		n, err := t.CountEntries(w.ctx, kind)
+		n, err := t.CountEntries(w.ctx, counted...)
 		return []any{orEmpty(scanned), orEmpty(ranged), orEmpty(old), orEmpty(named), n}, err
 	}}
 }

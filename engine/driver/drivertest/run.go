@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/outmill/outmill"
@@ -20,6 +21,9 @@ import (
 
 // fewWalks are made at least.
 const fewWalks = 3
+
+// longestWalk is much more than a walk takes on a busy machine. A call that waits for a lock that nobody gives back ends with it.
+const longestWalk = 5 * time.Minute
 
 // walking is how long further ones are begun.
 func walking() time.Duration {
@@ -35,6 +39,7 @@ func walking() time.Duration {
 func Run(t *testing.T, open func(t *testing.T) driver.DB) {
 	t.Helper()
 	db := open(t)
+	locksEnd(t, db)
 	checks := flag.Lookup("rapid.checks")
 	limited := checks.Value.String() == checks.DefValue
 	walks, failed, began := 0, false, time.Now()
@@ -46,12 +51,39 @@ func Run(t *testing.T, open func(t *testing.T) driver.DB) {
 		walks++
 		passed := false
 		defer func() { failed = failed || !passed }()
-		if err := compare(t.Context(), rt, db); err != nil {
+		ctx, cancel := context.WithTimeout(t.Context(), longestWalk)
+		defer cancel()
+		if err := compare(ctx, rt, db); err != nil {
 			rt.Fatal(err)
 		}
 		passed = true
 	})
 	t.Logf("%d walks", walks)
+}
+
+// locksEnd shows that each kind of transaction gives back what a claim without an order has locked, also where it fails.
+func locksEnd(t *testing.T, db driver.DB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), longestWalk)
+	defer cancel()
+	search := driver.Search{By: driver.ByDue, Line: driver.Line{Group: "locks", Topic: "end"}, Limit: 1, Free: true}
+	for _, end := range []error{nil, errRollback} {
+		look := func(tx driver.Tx) error {
+			_, err := tx.Rows(ctx, search)
+			return errors.Join(err, end)
+		}
+		for range 2 {
+			require.ErrorIs(t, db.View(ctx, driver.Begin{}, look), end)
+			require.ErrorIs(t, db.Update(ctx, driver.Begin{}, look), end)
+			require.ErrorIs(t, db.Transact(ctx, func(ctx context.Context) error {
+				tx, err := db.TxOf(ctx)
+				if err != nil {
+					return err
+				}
+				return db.Within(ctx, tx, look)
+			}), end)
+		}
+	}
 }
 
 // compare is one walk. It empties the database first.
@@ -103,6 +135,8 @@ type walk struct {
 	// rows are those that exist, before an operation is drawn. heads are the Heads of notes: each is used once.
 	rows  []driver.Row
 	heads map[driver.Line]map[int64]bool
+	// last are the names of the operations of the last transaction.
+	last []string
 }
 
 // side is one of the two drivers.
@@ -111,8 +145,9 @@ type side struct {
 	seq map[outmill.WorkItemID]int64
 	// committed counts the calls of OnCommit's functions.
 	committed int
-	// first is what the generations were at the beginning.
+	// first is what the generations were at the beginning, and state the last state that was compared.
 	first driver.Generations
+	state driver.State
 }
 
 // operation is one call of a transaction. It returns what the call returned, in a form that is the same for both.
@@ -227,16 +262,17 @@ func (w *walk) transaction(draw func() operation, in func(s *side, begin driver.
 			delete(w.have.seq, id)
 		}
 	}
+	w.last = names(want)
 	for i := range want {
 		if i >= len(have) || !reflect.DeepEqual(want[i], have[i]) {
 			return difference(want[i].name, want, have, haveErr)
 		}
 	}
 	if (wantErr == nil) != (haveErr == nil) || errors.Is(wantErr, errRollback) != errors.Is(haveErr, errRollback) {
-		return fmt.Errorf("the end of a transaction of %v: want the error %w, have the error %w", names(want), wantErr, haveErr)
+		return fmt.Errorf("the end of a transaction of %v: want the error %w, have the error %w", w.last, wantErr, haveErr)
 	}
 	if w.want.committed != w.have.committed {
-		return fmt.Errorf("OnCommit has run %d functions instead of %d", w.have.committed, w.want.committed)
+		return fmt.Errorf("OnCommit has run %d functions instead of %d, after a transaction of %v", w.have.committed, w.want.committed, w.last)
 	}
 	return nil
 }
@@ -284,10 +320,26 @@ func (w *walk) compareAll() error {
 	}
 	for i, want := range results[0] {
 		if have := results[1][i]; !reflect.DeepEqual(want, have) {
-			return difference("stored: "+want.name, want.result, have.result, nil)
+			return difference(fmt.Sprintf("stored after a transaction of %v: %s", w.last, want.name), want.result, have.result, nil)
 		}
 	}
+	if denied := denies(w.want.state, w.have.state); denied != "" {
+		return fmt.Errorf("stored after a transaction of %v: State says that there are no %s", w.last, denied)
+	}
 	return w.compareContents()
+}
+
+// denies returns what there is, and the state of a driver says is not there. A state may say that there is something for no reason.
+func denies(want, have driver.State) string {
+	switch {
+	case want.Notes && !have.Notes:
+		return "notes"
+	case want.Paused && !have.Paused:
+		return "notes of pauses"
+	case want.Unrouted && !have.Unrouted:
+		return "rows that wait for a first group"
+	}
+	return ""
 }
 
 func (w *walk) chance(n int) bool { return rapid.IntRange(1, n).Draw(w.T, "chance") == 1 }

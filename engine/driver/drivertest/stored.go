@@ -63,7 +63,8 @@ func (w *walk) dump() []operation {
 		slices.SortFunc(behind, byID)
 		return [][]driver.Row{orEmpty(rows), orEmpty(behind)}, err
 	}}, {name: "state", run: func(s *side, t driver.Tx) (any, error) {
-		return raised(s.first, t.State().Generations), nil
+		s.state = t.State()
+		return raised(s.first, s.state.Generations), nil
 	}}}
 	for _, group := range groups {
 		for i := range len(topics) * len(parts[1:]) {
@@ -114,7 +115,7 @@ func (w *walk) compareContents() error {
 		}
 	}
 	if !reflect.DeepEqual(contents[0], contents[1]) {
-		return difference("Read of all contents", contents[0], contents[1], nil)
+		return difference(fmt.Sprintf("Read of all contents after a transaction of %v", w.last), contents[0], contents[1], nil)
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ var conformance = map[string]string{
 // suites are the packages whose sentences the packages of conformance run.
 var suites = []string{"storetest", "storetest/joinstest", "storetest/txtest"}
 
-// TestsBearing returns an argument for go test -run that has the package's tests run whose name contains the text, and no others.
+// TestsBearing returns an argument for the flag -run that has the package's tests run whose name contains the text, and no others.
 // Sentences of the suites count as tests of the packages that run them. No such test is an error.
 func TestsBearing(root, pkg, text string) (string, error) {
 	dir := strings.TrimPrefix(pkg, "./")

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/outmill/outmill/internal/testenv/kafkaengine"
 	"github.com/outmill/outmill/internal/testenv/proc"
@@ -67,7 +66,7 @@ func stopKafka(ctx context.Context, dir string, log func(string, ...any)) error 
 	// The pid may belong to another process by now, so only a process with our configuration
 	// is ended.
 	p := process{pid: pid, mark: dir, signal: syscall.SIGTERM}
-	if err := p.end(ctx, 20*time.Second); err != nil {
+	if err := p.end(ctx); err != nil {
 		return err
 	}
 	log("kafka: stopped")

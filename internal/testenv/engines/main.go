@@ -94,7 +94,7 @@ func (e engine) startIn(ctx context.Context, dir string, log func(string, ...any
 	return e.start(ctx, dir, log)
 }
 
-var engines = []engine{postgres, kafka, mongodb}
+var engines = []engine{postgres, kafka, mongodb, mysql}
 
 func names(engines []engine) string {
 	var all []string

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
-	"time"
 
 	"github.com/outmill/outmill/internal/testenv/mongoengine"
 	"github.com/outmill/outmill/internal/testenv/proc"
@@ -75,7 +74,7 @@ func stopMongoDB(ctx context.Context, dir string, log func(string, ...any)) erro
 	// The pid may belong to another process by now, so only a process with our data directory
 	// is ended. The data is not needed any more, so it is killed without a shutdown.
 	p := process{pid: pid, mark: dir, signal: syscall.SIGKILL}
-	if err := p.end(ctx, 20*time.Second); err != nil {
+	if err := p.end(ctx); err != nil {
 		return err
 	}
 	log("mongodb: stopped")

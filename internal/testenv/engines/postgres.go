@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/outmill/outmill/internal/testenv/postgresengine"
 	"github.com/outmill/outmill/internal/testenv/proc"
@@ -88,7 +87,7 @@ func stopPostgres(ctx context.Context, dir string, log func(string, ...any)) err
 		// The pid may belong to another process by now, so only a process with our data directory
 		// is ended.
 		p := process{pid: pid, mark: files, signal: postgresengine.Fast.Signal()}
-		if err := p.end(ctx, 20*time.Second); err != nil {
+		if err := p.end(ctx); err != nil {
 			return err
 		}
 		log("postgres: stopped")

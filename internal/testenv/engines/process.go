@@ -22,8 +22,11 @@ type process struct {
 	signal os.Signal
 }
 
+// grace is how long a process may take to end before it is killed.
+const grace = 20 * time.Second
+
 // end asks the process to end, and kills it if it has not ended within grace.
-func (p process) end(ctx context.Context, grace time.Duration) error {
+func (p process) end(ctx context.Context) error {
 	for _, signal := range []os.Signal{p.signal, os.Kill} {
 		runs, err := p.runs(ctx)
 		if err != nil || !runs {

@@ -74,3 +74,7 @@ func (s *sessions) closeIdle() {
 	}
 	s.idle = nil
 }
+
+// Listening is the condition in pg_stat_activity of a store's connection that listens. One that is silent for some seconds is asked whether
+// it may still write, which is its last statement then.
+const Listening = `datname = current_database() AND pid <> pg_backend_pid() AND query ~ '^LISTEN |transaction_read_only'`

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"net/url"
 	"os"
-	"sync"
 	"testing"
 
 	_ "github.com/microsoft/go-mssqldb" // the driver
@@ -19,10 +18,7 @@ import (
 // themselves.
 const EnvURL = "OUTMILL_TEST_SQLSERVER_URL"
 
-// Server returns the URL of a server, or skips the test. It may be Babelfish for
-// PostgreSQL: see IsBabelfish. Babelfish 4.4 needs the setting
-// babelfishpg_tsql.temp_oid_buffer_size = 0 for its database. Otherwise an open transaction
-// that has used a table variable blocks every other session that declares one.
+// Server returns the URL of a server, or skips the test.
 func Server(tb testing.TB) string {
 	tb.Helper()
 	server := os.Getenv(EnvURL)
@@ -32,11 +28,8 @@ func Server(tb testing.TB) string {
 	return server
 }
 
-// databases is locked while a database is created or dropped.
-var databases sync.Mutex
-
-// Database returns the URL of a new, empty database for the test, which is dropped with the
-// test.
+// Database returns the URL of a new, empty database for the test, with READ_COMMITTED_SNAPSHOT,
+// which is dropped with the test.
 func Database(tb testing.TB) string {
 	tb.Helper()
 	server, err := url.Parse(Server(tb))
@@ -45,29 +38,18 @@ func Database(tb testing.TB) string {
 	require.NoError(tb, err)
 	ctx := context.WithoutCancel(tb.Context())
 	name := testenv.DatabaseName()
-	// Babelfish fails if two sessions do this at the same time.
-	alone := func(statement string) error {
-		databases.Lock()
-		defer databases.Unlock()
+	run := func(statement string) error {
 		_, err := db.ExecContext(ctx, statement)
 		return err
 	}
-	require.NoError(tb, alone("CREATE DATABASE "+name))
+	require.NoError(tb, run("CREATE DATABASE "+name))
+	require.NoError(tb, run("ALTER DATABASE "+name+" SET READ_COMMITTED_SNAPSHOT ON"))
 	tb.Cleanup(func() {
-		require.NoError(tb, alone("DROP DATABASE "+name))
+		require.NoError(tb, run("DROP DATABASE "+name))
 		require.NoError(tb, db.Close())
 	})
 	query := server.Query()
 	query.Set("database", name)
 	server.RawQuery = query.Encode()
 	return server.String()
-}
-
-// IsBabelfish reports whether the server is Babelfish for PostgreSQL, which ignores lock
-// hints.
-func IsBabelfish(tb testing.TB, db *sql.DB) bool {
-	tb.Helper()
-	var is sql.NullInt64
-	require.NoError(tb, db.QueryRowContext(tb.Context(), "SELECT CAST(SERVERPROPERTY('Babelfish') AS INT)").Scan(&is))
-	return is.Int64 == 1
 }

@@ -27,25 +27,46 @@ const (
 	longTransaction = 30 * time.Second
 )
 
-// Server looks for a server that is no replica set although the store is not meant for one, and returns its time.
-func Server(ctx context.Context, db *mongo.Database, standalone bool, e *roles.Examination) (now time.Time, err error) {
+// Server looks for a server that is no replica set.
+func Server(ctx context.Context, db *mongo.Database, e *roles.Examination) error {
 	var hello struct {
-		SetName string    `bson:"setName"`
-		Message string    `bson:"msg"`
-		Now     time.Time `bson:"localTime"`
+		SetName string `bson:"setName"`
+		Message string `bson:"msg"`
 	}
 	if err := db.RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
-		return now, err
+		return err
 	}
-	if hello.SetName == "" && hello.Message != "isdbgrid" && !standalone {
+	if hello.SetName == "" && hello.Message != "isdbgrid" {
 		e.Add(roles.Finding{
 			Code: "no_replica_set", Failure: true, Subject: "server",
-			Text: "The server is not a member of a replica set, so it has no transactions and no change streams.",
-			Remedy: "Make it a replica set, of which one node is enough: mongod --replSet rs0, and rs.initiate() once. " +
-				"Or set Config.WithoutTransactions; docs/mongodb.md says what is missing then.",
+			Text:   "The server is not a member of a replica set, so it has no transactions and no change streams.",
+			Remedy: "Make it a replica set, of which one node is enough: mongod --replSet rs0, and rs.initiate() once.",
 		})
 	}
-	return hello.Now, nil
+	return nil
+}
+
+// Locked looks for the lock of fsyncLock, under which no write ends, and no transaction begins.
+func Locked(ctx context.Context, client *mongo.Client, e *roles.Examination) error {
+	var found struct {
+		Locked bool `bson:"fsyncLock"`
+	}
+	// A user may always ask for its own operations, and the answer has none of them.
+	err := client.Database("admin", options.Database().SetReadPreference(readpref.Primary())).RunCommand(ctx,
+		bson.D{{Key: "currentOp", Value: 1}, {Key: "$ownOps", Value: true}, {Key: "type", Value: "none"}}).Decode(&found)
+	if mongoerr.HasCode(err, mongoerr.CodeUnauthorized) || mongoerr.HasCode(err, mongoerr.CodeCommandNotFound) {
+		e.Skip("The lock of fsyncLock was not looked for: the server refuses the command currentOp.")
+		return nil
+	}
+	if err == nil && found.Locked {
+		e.Add(roles.Finding{
+			Code: "server_locked", Failure: true, Subject: "server",
+			Text: "Somebody has locked the server for writes, with fsyncLock. Every call that writes, or reads in a transaction, waits until " +
+				"its context ends.",
+			Remedy: "If no backup needs the lock, end it as often as it was taken: db.fsyncUnlock().",
+		})
+	}
+	return err
 }
 
 // Indexes looks for indexes that are missing or that somebody has changed. The function of returns a collection by its name in an index.

@@ -46,15 +46,11 @@ func (i Index) Spec() bson.D {
 }
 
 // build builds the indexes. If the collection is not in use, the schema is not complete, so nobody uses it yet.
-func build(ctx context.Context, in *mongo.Collection, missing bson.A, how How) error {
-	command := bson.D{{Key: "createIndexes", Value: in.Name()}, {Key: "indexes", Value: missing}}
-	if !how.Standalone {
-		// By default the server waits until all members have built the index. A standalone server
-		// refuses the field.
-		command = append(command, bson.E{Key: "commitQuorum", Value: "majority"},
-			bson.E{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}})
-	}
-	if !how.InUse {
+func build(ctx context.Context, in *mongo.Collection, missing bson.A, inUse bool) error {
+	// By default the server waits until all members have built the index.
+	command := bson.D{{Key: "createIndexes", Value: in.Name()}, {Key: "indexes", Value: missing},
+		{Key: "commitQuorum", Value: "majority"}, {Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}}}
+	if !inUse {
 		return in.Database().RunCommand(ctx, command).Err()
 	}
 	count, err := in.EstimatedDocumentCount(ctx)

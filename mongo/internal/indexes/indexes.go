@@ -46,17 +46,9 @@ func (i Index) seconds() (after int32, ttl bool) {
 	return int32(*i.TTL / time.Second), true
 }
 
-// How says how Ensure builds.
-type How struct {
-	// InUse says that others use the collection: a build that holds them up is stopped, and tried again.
-	InUse bool
-	// Standalone is for a server that is no member of a replica set.
-	Standalone bool
-}
-
 // Ensure makes those of the indexes that are missing. It changes none: an index with the same name or keys and another definition is an
-// error with both.
-func Ensure(ctx context.Context, in *mongo.Collection, wanted []Index, how How) error {
+// error with both. inUse says that others use the collection: a build that holds them up is stopped, and tried again.
+func Ensure(ctx context.Context, in *mongo.Collection, wanted []Index, inUse bool) error {
 	present, err := Of(ctx, in)
 	if err != nil {
 		return err
@@ -73,7 +65,7 @@ func Ensure(ctx context.Context, in *mongo.Collection, wanted []Index, how How) 
 	if len(missing) == 0 {
 		return nil
 	}
-	err = build(ctx, in, missing, how)
+	err = build(ctx, in, missing, inUse)
 	if mongoerr.HasCode(err, codeOptionsConflict) || mongoerr.HasCode(err, codeKeySpecsConflict) {
 		return fmt.Errorf("%w: collection %s has an index that one of the store's would conflict with: drop it, or choose another "+
 			"Config.CollectionPrefix: %w", ErrConflict, in.Name(), err)

@@ -28,6 +28,7 @@ const (
 	CodeMaxTimeExpired    = 50
 	CodeUnauthorized      = 13
 	CodeIllegalOperation  = 20
+	CodeCommandNotFound   = 59
 	CodeInvalidOptions    = 72
 	// CodeNoChangeStreams is the error of a server that is not a member of a replica set.
 	CodeNoChangeStreams = 40573
@@ -70,6 +71,12 @@ func HasLabel(err error, label string) bool {
 // IsTimeout reports whether the server or the driver had too little time. The driver does not say so of the write concern of a bulk
 // write.
 func IsTimeout(err error) bool { return mongo.IsTimeout(err) || HasCode(err, CodeMaxTimeExpired) }
+
+// OutOfTime reports whether the server has ended a command, or the driver has not sent it, because of the deadline of its context. The
+// deadline itself may not have passed: both count on the way of the answer.
+func OutOfTime(err error) bool {
+	return HasCode(err, CodeMaxTimeExpired) || errors.Is(err, driver.ErrDeadlineWouldBeExceeded)
+}
 
 // Interrupted reports that the primary, or the connection to it, was lost during a command: the server may have carried out all, a part
 // or none of it. It is false for the commit of a transaction: the result of such a commit is unknown as a whole.

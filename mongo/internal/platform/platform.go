@@ -102,8 +102,7 @@ func CheckTransactions(run func(fn func(ctx context.Context) error) error, colle
 		return nil
 	case mongoerr.HasCode(err, mongoerr.CodeIllegalOperation):
 		return fmt.Errorf("%w: the server has no transactions: make it a replica set, one of a single node will do (mongod --replSet rs0, and "+
-			"rs.initiate() once), or set Config.WithoutTransactions: %w",
-			errors.ErrUnsupported, err)
+			"rs.initiate() once): %w", errors.ErrUnsupported, err)
 	}
 	return Lacking("transactions over several collections", err)
 }

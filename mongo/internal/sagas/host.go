@@ -7,7 +7,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/outmill/outmill/mongo/internal/indexes"
 	"github.com/outmill/outmill/storekit"
 )
 
@@ -19,8 +18,6 @@ type Config struct {
 	IsOwn      func(name string) bool
 	// MaxPayload is the largest state in bytes.
 	MaxPayload int
-	// How says how indexes of collections in use are built.
-	How indexes.How
 	Host
 }
 
@@ -50,8 +47,8 @@ func New(config Config) *Sagas {
 	return &Sagas{config: config}
 }
 
-// Collections are those on which the store has worked.
-func (s *Sagas) Collections() (list []*mongo.Collection) {
+// collections are those on which the store has worked.
+func (s *Sagas) collections() (list []*mongo.Collection) {
 	s.prepared.Range(func(kind, _ any) bool {
 		if in, err := s.sagasOf(kind.(string)); err == nil {
 			list = append(list, in)
@@ -60,6 +57,3 @@ func (s *Sagas) Collections() (list []*mongo.Collection) {
 	})
 	return list
 }
-
-// FieldDelete is the time at which a document is deleted.
-const FieldDelete = fieldDelete

@@ -73,17 +73,11 @@ func (s *Sagas) prepareSagas(ctx context.Context, kind string) error {
 			return err
 		}
 	}
-	if err := indexes.Ensure(ctx, in, sagaIndexes(in.Name()), s.how(existed)); err != nil {
+	if err := indexes.Ensure(ctx, in, sagaIndexes(in.Name()), existed); err != nil {
 		return err
 	}
 	s.prepared.Store(kind, true)
 	return nil
-}
-
-func (s *Sagas) how(inUse bool) indexes.How {
-	how := s.config.How
-	how.InUse = inUse
-	return how
 }
 
 // ValidCollection reports whether a collection can have the name.

@@ -37,7 +37,7 @@ func (s *Sagas) DeleteOldSagas(ctx context.Context, limit int) (deleted int, err
 	if err := storekit.CheckLimit(limit); err != nil {
 		return 0, s.config.Explain(ctx, operation, err)
 	}
-	for _, from := range s.Collections() {
+	for _, from := range s.collections() {
 		err := s.config.Alone(ctx, operation, false, func(ctx context.Context) error {
 			now, err := s.now(ctx)
 			if err != nil || deleted == limit {

@@ -13,12 +13,13 @@ const mostSessions = 10
 
 const (
 	// sqlOldTransactions lists the transactions of the database that have been open for more than
-	// $1 seconds and keep VACUUM from removing rows, the oldest first.
+	// $1 seconds and keep VACUUM from removing rows, the oldest first. Autovacuum is what removes them, and may take hours.
 	sqlOldTransactions = `SELECT * FROM (
-	SELECT format('session %s (%s)', a.pid, coalesce(nullif(a.application_name, ''), a.usename)), a.state, a.xact_start,
+	SELECT format('session %s (%s)', a.pid, coalesce(nullif(a.application_name, ''), a.usename, a.backend_type)), a.state, a.xact_start,
 		format('SELECT pg_terminate_backend(%s);', a.pid)
 	FROM pg_stat_activity AS a
 	WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND (a.backend_xid IS NOT NULL OR a.backend_xmin IS NOT NULL)
+		AND a.backend_type IS DISTINCT FROM 'autovacuum worker'
 	UNION ALL
 	SELECT format('prepared transaction %L', p.gid), 'prepared', p.prepared,
 		format('COMMIT PREPARED %L; or ROLLBACK PREPARED %L;', p.gid, p.gid)
@@ -32,8 +33,9 @@ WHERE t.since < clock_timestamp() - $1::float8 * interval '1 second' ORDER BY t.
 
 	// sqlLockWaits lists the sessions that use a table of the schema $1 and have waited for a lock
 	// for more than $2 seconds, with one that they wait for.
-	sqlLockWaits = `SELECT format('session %s (%s)', a.pid, coalesce(nullif(a.application_name, ''), a.usename)), w.since, w.locktype,
-	coalesce(format('session %s (%s), %s since %s', b.pid, coalesce(nullif(b.application_name, ''), b.usename),
+	sqlLockWaits = `SELECT format('session %s (%s)', a.pid, coalesce(nullif(a.application_name, ''), a.usename, a.backend_type)), w.since,
+	w.locktype,
+	coalesce(format('session %s (%s), %s since %s', b.pid, coalesce(nullif(b.application_name, ''), b.usename, b.backend_type),
 		coalesce(b.state, 'in a state hidden from this user'),
 		coalesce(to_char(b.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'an unknown time')),
 		'an unknown session'), coalesce(b.pid, 0)

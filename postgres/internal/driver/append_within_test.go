@@ -68,16 +68,12 @@ func TestAppendWithin(t *testing.T) {
 		s, _ := open(t)
 		_ = inCallers(t, s, s.db, "SELECT 1", &outmill.Record{Topic: "orders", MessageID: "a"})
 		require.Len(t, inCallers(t, s, s.db, "SELECT 1", &outmill.Record{Topic: "orders", MessageID: "b", Key: "k"}), 1)
-		several := func(trips int, why string, first, second string) {
-			require.Len(t, inCallers(t, s, s.db, "SELECT 1", &outmill.Record{Topic: "orders", MessageID: first},
-				&outmill.Record{Topic: "orders", MessageID: second}), trips, why)
-		}
-		several(2, "a connection that does not know the statement gets the savepoint first", "c", "d")
-		several(1, "several", "e", "f")
+		require.Len(t, inCallers(t, s, s.db, "SELECT 1", &outmill.Record{Topic: "orders", MessageID: "c"},
+			&outmill.Record{Topic: "orders", MessageID: "d"}), 1, "several")
 		large := &outmill.Record{Topic: "orders", MessageID: "g", Payload: make([]byte, 1<<20)}
 		require.Greater(t, len(inCallers(t, s, s.db, "SELECT 1", large)), 1,
 			"a large one is compared with the limit of a statement before it is sent")
-		require.Equal(t, []string{"first", "a", "b", "c", "d", "e", "f", "g"}, delivered(t, s))
+		require.Equal(t, []string{"first", "a", "b", "c", "d", "g"}, delivered(t, s))
 	})
 
 	t.Run("one whose registrations have changed reads them, and is delivered to each group once", func(t *testing.T) {
@@ -119,22 +115,21 @@ func TestAppendWithin(t *testing.T) {
 		}
 	})
 
-	t.Run("a statement that pgx cannot prepare leaves the transaction usable", func(t *testing.T) {
+	t.Run("a statement that the server cannot prepare ends the caller's transaction, as a statement of the caller does", func(t *testing.T) {
 		t.Parallel()
 		s, url := open(t)
 		execute(t, s.db, "ALTER FUNCTION outmill.now() RENAME TO other_now")
-		execute(t, s.db, "ALTER TABLE outmill.meta RENAME TO other")
 		for mode, change := range modes {
-			db := connect(t, url, 1, inMode(change))
-			require.NoError(t, pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
-				require.Error(t, s.Append(s.driver.WithTx(t.Context(), tx), &outmill.Record{Topic: "orders"}), mode)
-				_, err := tx.Exec(t.Context(), "SELECT 1")
-				return err
-			}), mode)
+			tx, err := connect(t, url, 1, inMode(change)).Begin(t.Context())
+			require.NoError(t, err)
+			ctx := s.driver.WithTx(t.Context(), tx)
+			require.ErrorContains(t, s.Append(ctx, &outmill.Record{Topic: "orders"}), "now() does not exist", mode)
+			require.ErrorIs(t, s.Append(ctx, &outmill.Record{Topic: "orders"}), outmill.ErrInvalidTx, mode)
+			require.ErrorIs(t, tx.Commit(t.Context()), pgx.ErrTxCommitRollback, mode)
 		}
 	})
 
-	t.Run("a transaction of which an append fails goes on without it", func(t *testing.T) {
+	t.Run("a transaction of which an append fails has nothing of it, and goes on from a savepoint of the caller's", func(t *testing.T) {
 		t.Parallel()
 		s, url := open(t)
 		execute(t, s.db, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
@@ -144,22 +139,26 @@ func TestAppendWithin(t *testing.T) {
 		}
 		refused := func(ctx context.Context) {
 			require.ErrorContains(t, s.Append(ctx, &outmill.Record{Topic: "orders", Key: "refused"}), "refused")
-			require.NoError(t, s.Append(ctx, &outmill.Record{Topic: "orders", MessageID: "goes on"}))
+			require.ErrorIs(t, s.Append(ctx, &outmill.Record{Topic: "orders", MessageID: "late"}), outmill.ErrInvalidTx)
 		}
 		require.NoError(t, pgx.BeginFunc(t.Context(), s.db, func(tx pgx.Tx) error {
-			refused(s.driver.WithTx(t.Context(), tx))
-			return nil
+			nested, err := tx.Begin(t.Context())
+			require.NoError(t, err)
+			refused(s.driver.WithTx(t.Context(), nested))
+			require.NoError(t, nested.Rollback(t.Context()))
+			return s.Append(s.driver.WithTx(t.Context(), tx), &outmill.Record{Topic: "orders", MessageID: "goes on"})
 		}))
 		for _, name := range []string{"pgx", "postgres"} {
 			std, err := sql.Open(name, url)
 			require.NoError(t, err)
 			tx, err := std.BeginTx(t.Context(), nil)
 			require.NoError(t, err)
+			require.NoError(t, s.Append(s.driver.WithTx(t.Context(), tx), &outmill.Record{Topic: "orders", MessageID: "gone"}))
 			refused(s.driver.WithTx(t.Context(), tx))
-			require.NoError(t, tx.Commit())
+			require.Error(t, tx.Commit(), name)
 			require.NoError(t, std.Close())
 		}
-		require.Equal(t, "first goes on goes on goes on", strings.Join(delivered(t, s), " "))
+		require.Equal(t, "first goes on", strings.Join(delivered(t, s), " "))
 	})
 
 	t.Run("one that is rolled back leaves nothing, also in a savepoint of the caller's", func(t *testing.T) {
@@ -173,6 +172,22 @@ func TestAppendWithin(t *testing.T) {
 			return s.Append(s.driver.WithTx(t.Context(), tx), &outmill.Record{Topic: "orders", MessageID: "stays"})
 		}))
 		require.Equal(t, []string{"first", "stays"}, delivered(t, s))
+	})
+
+	t.Run("a plan of the driver's own transactions serves the callers' on the connection", func(t *testing.T) {
+		t.Parallel()
+		_, url := open(t)
+		db := connect(t, url, 1, nil)
+		s := storeOn(t, db)
+		for range 2 {
+			require.NoError(t, s.Append(t.Context(), &outmill.Record{Topic: "orders"}))
+		}
+		const callers = 20
+		for range callers {
+			_ = inCallers(t, s, db, "SELECT 1", &outmill.Record{Topic: "orders"})
+		}
+		planned := valueOf[int](t, db, "SELECT custom_plans FROM pg_prepared_statements WHERE statement LIKE 'WITH /* outmill log_insert */%'")
+		require.Less(t, planned, callers/2, "the server plans the first five anyway")
 	})
 
 	t.Run("the first append of a process needs the state", func(t *testing.T) {

@@ -281,10 +281,7 @@ func (t *tx) addNotes(c *driver.Changes) {
 		textsOf(c.Notes, func(n *driver.Note) string { return n.Blocker }), numbersOf(c.Notes, func(n *driver.Note) int64 { return n.Head }),
 		numbersOf(c.Notes, func(n *driver.Note) int64 { return int64(n.LookAt) }),
 		numbersOf(c.Notes, func(n *driver.Note) int { return n.Looks }))})
-	for _, n := range c.Notes {
-		_, paused := driver.ByPause(n.Blocker)
-		t.state.Notes, t.state.Paused = true, t.state.Paused || paused
-	}
+	t.state.Noted(c.Notes)
 }
 
 // Forget deletes the notes of a group.

@@ -29,7 +29,7 @@ type ordersWorld struct {
 func newOrdersWorld(t *testing.T) *ordersWorld {
 	t.Helper()
 	w := &ordersWorld{T: t}
-	w.db = connect(t, postgrestest.Database(t), 4, func(c *pgxpool.Config) {
+	w.db = connect(t, postgrestest.Database(t), 20, func(c *pgxpool.Config) {
 		c.ConnConfig.Tracer = tap{}
 		c.ConnConfig.OnPgError = func(_ *pgconn.PgConn, err *pgconn.PgError) bool {
 			if err.Code == "40P01" {
@@ -73,13 +73,17 @@ func (w *ordersWorld) heldBehind() []*outmill.Record {
 }
 
 // waitUntilWait waits until n sessions wait for locks.
-func (w *ordersWorld) waitUntilWait(n int) {
-	require.Eventually(w, func() bool {
-		waits := 0
-		err := w.db.QueryRow(w.Context(), `SELECT count(*) FROM pg_stat_activity
-			WHERE wait_event_type = 'Lock' AND datname = current_database()`).Scan(&waits)
-		return err == nil && waits == n
-	}, time.Minute, time.Millisecond)
+func waitUntilWait(t *testing.T, db *pgxpool.Pool, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return lockWaits(t, db) == n }, time.Minute, time.Millisecond)
+}
+
+// lockWaits is how many sessions of the database wait for locks.
+func lockWaits(t *testing.T, db *pgxpool.Pool) (n int) {
+	t.Helper()
+	require.NoError(t, db.QueryRow(context.WithoutCancel(t.Context()), `SELECT count(*) FROM pg_stat_activity
+		WHERE wait_event_type = 'Lock' AND datname = current_database()`).Scan(&n))
+	return n
 }
 
 // race has a claim without an order meet one by key that waits for rows which it has locked. The one by key begins before the other one
@@ -90,7 +94,7 @@ func (w *ordersWorld) race(statement string) (free, byKey []string) {
 	ctx := context.WithValue(w.Context(), beforeKey{}, &before{statement: statement, happens: func() {
 		happened = true
 		go func() { ended <- w.claim(w.Context(), outmill.OrderKey, 10) }()
-		w.waitUntilWait(1)
+		waitUntilWait(w.T, w.db, 1)
 	}})
 	free = messagesOf(w.claim(ctx, outmill.OrderNone, 10))
 	require.True(w, happened)
@@ -174,7 +178,7 @@ func TestLocks_OneOrder(t *testing.T) {
 				_, err := w.Delete(t.Context(), first, second)
 				changed <- err
 			}()
-			w.waitUntilWait(1)
+			waitUntilWait(w.T, w.db, 1)
 			go func() {
 				if change == nil {
 					w.claim(t.Context(), outmill.OrderKey, 10)
@@ -183,7 +187,7 @@ func TestLocks_OneOrder(t *testing.T) {
 				}
 				changed <- change(w, leases)
 			}()
-			w.waitUntilWait(2)
+			waitUntilWait(w.T, w.db, 2)
 			require.NoError(t, tx.Commit(t.Context()))
 			require.NoError(t, <-changed)
 			require.NoError(t, <-changed)
@@ -214,7 +218,7 @@ func TestLocks_OneOrder(t *testing.T) {
 			update(func(tx contract.Tx) error {
 				_, err := tx.Apply(t.Context(), contract.Changes{Rows: []contract.Change{{Was: rows[second], Now: rows[second]}}})
 				close(held)
-				w.waitUntilWait(1)
+				waitUntilWait(w.T, w.db, 1)
 				require.NoError(t, err)
 				var free bool
 				require.NoError(t, w.db.QueryRow(t.Context(),

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -141,42 +140,53 @@ func tooLarge(reason string) error {
 // errGuess says that a transaction that guessed the state has written nothing.
 var errGuess = errors.New("the registrations have changed: the transaction runs again")
 
-// checkArgs are the time, if it is guessed, and the registrations that the rows were made for.
-func (t *tx) checkArgs() []any {
+// appendCheckArgs appends the time, if it is guessed, and the registrations that the rows were made for.
+func (t *tx) appendCheckArgs(args []any) []any {
 	guessed := driver.Time(0)
 	if t.guesses {
 		guessed = t.state.Now
 	}
-	return []any{int64(guessed), t.state.Routes, schemaVersion}
+	return append(args, int64(guessed), t.state.Routes, schemaVersion)
 }
 
 // logCheckArgs are the arguments of log_check.
-func (t *tx) logCheckArgs() []any { return append(t.checkArgs(), t.log.event, t.log.segment) }
+func (t *tx) logCheckArgs() []any { return t.appendLogCheckArgs(nil) }
+
+func (t *tx) appendLogCheckArgs(args []any) []any {
+	return append(t.appendCheckArgs(args), t.log.event, t.log.segment)
+}
 
 // addInsert queues the insert. Where the state is guessed, the rows are inserted only if the registrations are the same, and their times
 // become those of the database.
 func (t *tx) addInsert(rows []driver.NewRow, logged bool) (same *bool) {
 	same = new(bool)
-	name, args := "insert", t.checkArgs()
+	name := "insert"
+	var args []any
 	if logged {
 		t.d.log.pace.used.Store(true)
-		into, columns, payloads := insertInto, logArgs(rows), any(payloadsOf(rows))
+		into, columns := insertInto, appendLogArgs
 		if len(rows) == 1 {
-			into, columns, payloads = oneInto, itemsOf(columns), payloadsOf(rows)[0]
+			into, columns = oneInto, appendOneArgs
 		}
 		name = into + strconv.FormatInt(t.log.segment, 10)
-		args = slices.Concat(t.logCheckArgs(), columns, []any{payloads})
+		args = columns(t.appendLogCheckArgs(make([]any, 0, logInsertArgs)), rows)
 	} else {
-		args = append(insertArgs(rows), args...)
+		args = t.appendCheckArgs(insertArgs(rows))
 		t.state.Unrouted = t.state.Unrouted || anyOf(rows, func(r *driver.NewRow) bool { return r.Group == "" })
 	}
-	t.add(name, args, func(scan scan) error {
+	shifted := func(shift int64) {
 		*same = true
+		t.state.Now += driver.Time(shift)
+	}
+	t.addStep(step{text: t.d.names.text(name, t.locks), args: args, row: func(scan scan) error {
 		var shift int64
 		err := scan(&shift)
-		t.state.Now += driver.Time(shift)
+		shifted(shift)
 		return err
-	})
+	}, raw: func(row rawRow) error {
+		shifted(row.number(0))
+		return row.err
+	}})
 	return same
 }
 
@@ -273,11 +283,16 @@ func someTexts(rows []driver.NewRow, of func(r *driver.NewRow) string) []string 
 func payloadsOf(rows []driver.NewRow) [][]byte {
 	payloads := make([][]byte, len(rows))
 	for i := range rows {
-		if payloads[i] = rows[i].Record.Payload; payloads[i] == nil {
-			payloads[i] = []byte{}
-		}
+		payloads[i] = payloadOf(&rows[i])
 	}
 	return payloads
+}
+
+func payloadOf(r *driver.NewRow) []byte {
+	if r.Record.Payload == nil {
+		return []byte{}
+	}
+	return r.Record.Payload
 }
 
 // marked is the metadata behind a mark, which says whether there is a payload.
@@ -311,12 +326,7 @@ func readContent(scan scan, c *content) error {
 
 // set decodes what is no text of the record.
 func (c *content) set(due driver.Time, joins, metadata string) {
-	sqlkit.SetContent(c.Record, due, joins, metadata, func(column, want string) {
-		if c.Broken != "" {
-			c.Broken += "; "
-		}
-		c.Broken += "column " + column + ": want " + want
-	})
+	sqlkit.SetContent(c.Record, due, joins, metadata, c.Refuse)
 }
 
 // Load returns the content of rows.

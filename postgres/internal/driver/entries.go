@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 func kindsOf(entries []driver.Entry) []string {
@@ -112,13 +113,9 @@ func (t *tx) Entries(ctx context.Context, lock bool, keys ...driver.Entry) ([]dr
 	return list(ctx, t, name, []any{kindsOf(unique), keysOf(unique)}, readEntry)
 }
 
-// CountEntries counts the entries of a kind.
-func (t *tx) CountEntries(ctx context.Context, kind string) (int, error) {
-	found, err := list(ctx, t, "count_entries", []any{kind}, one[int])
-	if err != nil {
-		return 0, err
-	}
-	return found[0], nil
+// CountEntries counts the entries of each kind.
+func (t *tx) CountEntries(ctx context.Context, kinds ...string) ([]int, error) {
+	return list(ctx, t, "count_entries", []any{kinds}, sqlkit.One[int])
 }
 
 // Scan returns entries by a prefix of their keys.

@@ -7,16 +7,8 @@ import (
 	"strings"
 
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
-
-func lineIn(group string) func(scan scan, line *driver.Line) error {
-	return func(scan scan, line *driver.Line) error {
-		var name string
-		err := scan(&name)
-		*line = driver.LineOf(group, name)
-		return err
-	}
-}
 
 // dueLine is a line, and since when something of it is due.
 type dueLine struct {
@@ -81,7 +73,7 @@ func (t *tx) alsoDue(ctx context.Context, ask driver.Topics, due []dueLine) ([]d
 func (t *tx) LinesOf(ctx context.Context, groups ...string) (all []driver.Line, _ error) {
 	found := make([]*[]driver.Line, len(groups))
 	for i, group := range groups {
-		found[i] = collect(t, "lines_of", []any{group}, lineIn(group))
+		found[i] = collect(t, "lines_of", []any{group}, sqlkit.LineIn(group))
 	}
 	logged, err := t.logLinesOf(ctx, groups)
 	if err != nil {
@@ -102,7 +94,7 @@ func (t *tx) LinesOf(ctx context.Context, groups ...string) (all []driver.Line, 
 
 // Pausing returns the blockers of a group that are pauses.
 func (t *tx) Pausing(ctx context.Context, group string) ([]string, error) {
-	return list(ctx, t, "pausing", []any{group}, one[string])
+	return list(ctx, t, "pausing", []any{group}, sqlkit.One[string])
 }
 
 // Adopt gives rows to a group.

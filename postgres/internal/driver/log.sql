@@ -167,20 +167,21 @@ CREATE TABLE {p:events} (
 );
 INSERT INTO {p:events} VALUES (0, 0);
 
-CREATE TYPE {p:log_cursor} AS (n bigint, pos bigint, bound bigint, horizon xid8, seen pg_snapshot, since bigint[], rest bigint);
+CREATE TYPE {p:log_cursor} AS (n bigint, pos bigint, bound bigint, horizon xid8, seen pg_snapshot, since bigint[], rest bigint, late boolean);
 
 -- The cursor of a chain, which begins at the mark $3 and $4. rest is the last of since or, if that is more, what bound says of the same
--- transactions.
+-- transactions. late says that log_late may find rows of transactions that had not ended: without it nobody needs to ask.
 CREATE FUNCTION {p:log_cursor_of}(text, bigint, bigint, pg_snapshot) RETURNS {p:log_cursor} LANGUAGE plpgsql STABLE AS $outmill$
 DECLARE
     found {p:log_cursor};
 BEGIN
     SELECT b.n, b.pos, b.bound, b.horizon, b.seen, b.since, CASE WHEN pg_snapshot_xmax(b.seen) >= b.horizon
-            THEN greatest(b.bound, b.since[cardinality(b.since)]) ELSE b.since[cardinality(b.since)] END
+            THEN greatest(b.bound, b.since[cardinality(b.since)]) ELSE b.since[cardinality(b.since)] END, false
         INTO found FROM {p:batches} AS b WHERE b.topic = $1 AND b.chain = $2 ORDER BY b.n DESC LIMIT 1;
     IF found.n IS NULL THEN
-        found := ROW(NULL, $3, -1, '0'::xid8, $4, array_fill(-1::bigint, ARRAY[(SELECT count(*)::integer + 1 FROM pg_snapshot_xip($4))]), -1)::{p:log_cursor};
+        found := ROW(NULL, $3, -1, '0'::xid8, $4, array_fill(-1::bigint, ARRAY[(SELECT count(*)::integer + 1 FROM pg_snapshot_xip($4))]), -1, false)::{p:log_cursor};
     END IF;
+    found.late := found.rest < found.pos OR cardinality(found.since) > 1;
     RETURN found;
 END
 $outmill$;
@@ -439,10 +440,11 @@ CREATE FUNCTION {p:log_unread}(text, bigint, bigint, pg_snapshot, bigint[]) RETU
 DECLARE
     cur {p:log_cursor} := {p:log_cursor_of}($1, $2, $3, $4);
 BEGIN
-    RETURN QUERY SELECT l.pos FROM (SELECT DISTINCT u.pos FROM unnest($5) AS u (pos)) AS u
+    -- Places that are read are the most, and not looked up.
+    RETURN QUERY SELECT l.pos FROM (SELECT DISTINCT u.pos FROM unnest($5) AS u (pos)
+                WHERE u.pos > cur.pos OR u.pos IN (SELECT q.pos FROM {p:log_late}($1, $2, cur) AS q)) AS u
             CROSS JOIN LATERAL (SELECT g.pos, g.xid FROM {p:log} AS g WHERE g.topic = $1 AND g.pos = u.pos OFFSET 0) AS l
-        WHERE (l.pos > cur.pos OR l.pos IN (SELECT q.pos FROM {p:log_late}($1, $2, cur) AS q))
-        AND NOT {p:log_skipped}($1, $2, l.pos, l.xid) ORDER BY l.pos;
+        WHERE NOT {p:log_skipped}($1, $2, l.pos, l.xid) ORDER BY l.pos;
 END
 $outmill$;
 
@@ -462,4 +464,11 @@ CREATE FUNCTION {p:log_leased}(text, bigint) RETURNS TABLE (n bigint, token bigi
 LANGUAGE sql STABLE AS $outmill$
     SELECT b.n, b.token, b.size, b.lease_until, b.owner, r.ordinal, r.pos FROM {p:log_in_work}($1, $2) AS b CROSS JOIN LATERAL {p:log_rows_of}(b) AS r
     WHERE b.done IS NULL OR get_bit(b.done, r.ordinal) = 0
+$outmill$;
+
+-- Since when something of a chain is due: a row that is not read, or the end of a lease; NULL is nothing.
+CREATE FUNCTION {p:log_due}(of_topic text, of_chain bigint, begin_pos bigint, begin_seen pg_snapshot, at bigint) RETURNS bigint LANGUAGE sql STABLE
+AS $outmill$
+    SELECT least((SELECT r.created_at FROM {p:log_page}($1, $2, $3, $4, 1) AS r WHERE r.seen IS NULL LIMIT 1),
+        (SELECT min(b.lease_until) FROM {p:log_in_work}($1, $2) AS b WHERE b.lease_until <= $5))
 $outmill$;

@@ -13,12 +13,25 @@ import (
 // keepLeases remembers where the leases of a transaction are, after its commit.
 func (t *tx) keepLeases() { t.d.log.keep(t.log.leases, t.log.moved) }
 
-// leasedBatch is a batch that the process has leased. places and ids are those of its rows, by ordinal.
+// leasedBatch is a batch that the process has leased. places and ids are those of its rows, by ordinal; ids is nil once it is indexed.
 type leasedBatch struct {
 	line   *logLine
 	batch  *workBatch
 	places []int64
 	ids    []outmill.WorkItemID
+}
+
+// isAll reports whether the leases begin with those of all rows, in their order.
+func (b *leasedBatch) isAll(leases []outmill.Lease) bool {
+	if len(b.ids) == 0 || len(leases) < len(b.ids) {
+		return false
+	}
+	for i := range b.ids {
+		if leases[i].ID != b.ids[i] || leases[i].Claim != 1 || leases[i].Owner != leases[0].Owner {
+			return false
+		}
+	}
+	return leases[0].Owner.String() == b.batch.owner
 }
 
 // leasedRow is a row of a leasedBatch. A process remembers many, so it is small.
@@ -27,29 +40,43 @@ type leasedRow struct {
 	ordinal int32
 }
 
-// keep remembers leases, and forgets those of rows that have moved.
+// keep remembers leases, and forgets those of rows that have moved. It indexes a batch only when somebody asks for one of its rows: nearly
+// always all rows of a batch are acked at once, in their order.
 func (l *driverLog) keep(leased []*leasedBatch, moved []outmill.WorkItemID) {
 	if len(leased)+len(moved) == 0 {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.leased == nil {
-		l.leased = map[outmill.WorkItemID]leasedRow{}
-	}
-	for _, b := range leased {
-		for i := range b.ids {
-			l.leased[b.ids[i]] = leasedRow{b, int32(i)}
-		}
-		b.ids = nil
+	l.unindexed = append(l.unindexed, leased...)
+	if len(moved) > 0 || len(l.unindexed) > mostUnindexed {
+		l.index()
 	}
 	for _, id := range moved {
 		delete(l.leased, id)
 	}
 	if now := time.Now(); now.Sub(l.looked) > rememberedFor {
 		l.looked = now
+		l.unindexed = slices.DeleteFunc(l.unindexed, func(b *leasedBatch) bool { return now.Sub(b.batch.ends) > rememberedFor })
 		maps.DeleteFunc(l.leased, func(_ outmill.WorkItemID, r leasedRow) bool { return now.Sub(r.of.batch.ends) > rememberedFor })
 	}
+}
+
+// mostUnindexed is how many batches are looked through.
+const mostUnindexed = 16
+
+// index makes the rows of all batches known by their ids.
+func (l *driverLog) index() {
+	if l.leased == nil {
+		l.leased = map[outmill.WorkItemID]leasedRow{}
+	}
+	for _, b := range l.unindexed {
+		for i := range b.ids {
+			l.leased[b.ids[i]] = leasedRow{b, int32(i)}
+		}
+		b.ids = nil
+	}
+	l.unindexed = nil
 }
 
 // rememberedFor is how long a lease is remembered behind its end: it is still valid until another claim meets it. What is forgotten is
@@ -60,6 +87,7 @@ const rememberedFor = time.Minute
 func (l *driverLog) remembered(ids []outmill.WorkItemID) (found []logRef) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.index()
 	for _, id := range ids {
 		if r, known := l.leased[id]; known {
 			found = append(found, logRef{line: r.of.line, id: id, pos: r.of.places[r.ordinal], batch: r.of.batch, ordinal: int(r.ordinal)})
@@ -87,7 +115,7 @@ func (d *Driver) ackLog(ctx context.Context, leases []outmill.Lease, durable boo
 	if err != nil {
 		return nil, err
 	}
-	d.log.forget(leases)
+	d.log.forget(acks)
 	return left, nil
 }
 
@@ -95,8 +123,20 @@ func (d *Driver) ackLog(ctx context.Context, leases []outmill.Lease, durable boo
 type batchAck struct {
 	*leasedBatch
 	leases []outmill.Lease
-	// nth has, at the ordinal of each row of the batch, which of leases is its lease, from 1; 0 is none.
+	// nth has, at the ordinal of each row of the batch, which of leases is its lease, from 1; 0 is none. It is nil if leases are those of all
+	// rows, in their order.
 	nth []int32
+}
+
+// leaseOf returns the lease of a row; nil is none.
+func (a *batchAck) leaseOf(ordinal int) *outmill.Lease {
+	if a.nth == nil {
+		return &a.leases[ordinal]
+	}
+	if nth := a.nth[ordinal]; nth > 0 {
+		return &a.leases[nth-1]
+	}
+	return nil
 }
 
 // acksOf are the leases of which the process knows the batches, in the order of the locks, each lease once, and the others.
@@ -105,6 +145,20 @@ func (l *driverLog) acksOf(leases []outmill.Lease) (acks []*batchAck, unknown []
 	byBatch, last := map[*leasedBatch]*batchAck{}, &batchAck{}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for len(leases) > 0 {
+		i := slices.IndexFunc(l.unindexed, func(b *leasedBatch) bool { return byBatch[b] == nil && b.isAll(leases) })
+		if i < 0 {
+			break
+		}
+		b := l.unindexed[i]
+		n := len(b.ids)
+		byBatch[b] = &batchAck{leasedBatch: b, leases: leases[:n]}
+		acks, leases = append(acks, byBatch[b]), leases[n:]
+	}
+	if len(leases) > 0 {
+		clear(byBatch)
+		l.index()
+	}
 	for _, lease := range leases {
 		r, known := l.leased[lease.ID]
 		if !known || lease.Claim != 1 || r.of.batch.owner != owner {
@@ -131,11 +185,17 @@ func (l *driverLog) acksOf(leases []outmill.Lease) (acks []*batchAck, unknown []
 }
 
 // forget forgets leases that are settled.
-func (l *driverLog) forget(leases []outmill.Lease) {
+func (l *driverLog) forget(acks []*batchAck) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := range leases {
-		delete(l.leased, leases[i].ID)
+	for _, a := range acks {
+		if i := slices.Index(l.unindexed, a.leasedBatch); i >= 0 && a.nth == nil {
+			l.unindexed = slices.Delete(l.unindexed, i, i+1)
+			continue
+		}
+		for i := range a.leases {
+			delete(l.leased, a.leases[i].ID)
+		}
 	}
 }
 
@@ -145,9 +205,9 @@ func (a *batchAck) add(t *tx, left *[]outmill.Lease) {
 	t.add("log_ack", []any{line.topic, line.chain, batch.n, batch.token, a.mask(), line.group}, func(scan scan) error {
 		won := ""
 		err := scan(&won, nil)
-		for ordinal, nth := range a.nth {
-			if nth > 0 && (ordinal >= len(won) || won[ordinal] != '1') {
-				*left = append(*left, a.leases[nth-1])
+		for ordinal := range int(batch.size) {
+			if lease := a.leaseOf(ordinal); lease != nil && (ordinal >= len(won) || won[ordinal] != '1') {
+				*left = append(*left, *lease)
 			}
 		}
 		return err
@@ -156,7 +216,7 @@ func (a *batchAck) add(t *tx, left *[]outmill.Lease) {
 
 // mask has a bit for each row of the batch; nil is all of them.
 func (a *batchAck) mask() any {
-	if len(a.leases) == len(a.nth) {
+	if len(a.leases) == int(a.batch.size) {
 		return nil
 	}
 	bits := make([]byte, len(a.nth))

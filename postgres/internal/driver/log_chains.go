@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/storekit"
 )
 
 // A message is written to the log once. Which group reads it follows from the history of the registrations: see
@@ -63,12 +62,18 @@ type logChains struct {
 	named map[int64]string
 	// heirs are the chains that wait instead of others, since what these had left was swept.
 	heirs map[int64]int64
+	// begins are where chains begin, but those that begin before the first row.
+	begins map[int64]logMark
+	// holders has the group of each chain. works has, for each group, the chains whose leased rows the group has.
+	holders map[int64]string
+	works   map[string][]int64
 }
 
 // logChainsOf folds the history of the readings that select the topic.
 func logChainsOf(history []logReading, topic string) *logChains {
 	c := &logChains{of: map[string]int64{}, readings: map[string][]logReading{}, first: map[string]int64{}, dropping: map[int64]bool{},
-		known: []int64{0}, had: map[int64]string{}, masks: map[int64]logMasks{}, named: map[int64]string{}, heirs: map[int64]int64{}}
+		known: []int64{0}, had: map[int64]string{}, masks: map[int64]logMasks{}, named: map[int64]string{}, heirs: map[int64]int64{},
+		begins: map[int64]logMark{}, holders: map[int64]string{}, works: map[string][]int64{}}
 	for _, e := range logEvents(history, topic) {
 		switch r := e.reading; e.number {
 		case r.number:
@@ -82,6 +87,7 @@ func logChainsOf(history []logReading, topic string) *logChains {
 		}
 		c.rename(e.number)
 	}
+	c.fold()
 	return c
 }
 
@@ -108,6 +114,7 @@ func logEvents(history []logReading, topic string) (events []logEvent) {
 }
 
 func (c *logChains) begin(r logReading) {
+	c.begins[r.number] = r.begin
 	if len(c.readings[r.group]) == 0 {
 		c.first[r.group] = r.number
 		if c.waiting == noChain {
@@ -153,44 +160,44 @@ func (c *logChains) end(r logReading) {
 func (c *logChains) sweep(r logReading) {
 	if c.waiting != noChain && c.waitsBy == r.number {
 		c.heirs[c.waiting] = r.swept
-		c.waiting = r.swept
+		c.waiting, c.begins[r.swept] = r.swept, r.end
 		c.known = append(c.known, r.swept)
+	}
+}
+
+// fold fills holders and works. It runs behind the last event.
+func (c *logChains) fold() {
+	for group, chain := range c.of {
+		c.holders[chain] = group
+	}
+	for _, chain := range c.known {
+		group := c.worker(chain)
+		c.works[group] = append(c.works[group], chain)
 	}
 }
 
 // holder is the group that has the chain; "" is none, because it waits. A chain that has ended has no holder.
 func (c *logChains) holder(chain int64) (group string, ok bool) {
-	for group, of := range c.of {
-		if of == chain {
-			return group, true
-		}
+	if group, ok = c.holders[chain]; ok {
+		return group, true
 	}
 	return "", chain == c.waiting
 }
 
-// logChainBegin is where a chain begins.
-func logChainBegin(history []logReading, chain int64) logMark {
-	for _, r := range history {
-		switch chain {
-		case 0:
-		case r.number:
-			return r.begin
-		case r.swept:
-			return r.end
-		}
+// worker is the group that has the chain's leased rows. A dropped group keeps its leased rows until the drop has given them back.
+func (c *logChains) worker(chain int64) string {
+	if group, holds := c.holder(chain); holds && group != "" && !c.dropping[chain] {
+		return group
 	}
-	return logBegin
+	return c.had[chain]
 }
 
-// logLineOf is a chain of a line as the history has it; ok is false if the chain has ended.
-func logLineOf(history []logReading, stamp int64, topic string, chain int64) (line logLine, ok bool) {
-	name, _ := storekit.TopicOfLine(topic)
-	chains := logChainsOf(history, name)
-	group, ok := chains.holder(chain)
-	return logLine{
-		topic: topic, chain: chain, group: group, begin: logChainBegin(history, chain), stamp: stamp, dropping: chains.dropping[chain],
-		masks: chains.masks[chain],
-	}, ok
+// beginOf is where a chain begins.
+func (c *logChains) beginOf(chain int64) logMark {
+	if begin, ok := c.begins[chain]; ok {
+		return begin
+	}
+	return logBegin
 }
 
 // logPruned is the history without the readings that have ended and that change nothing: for all of its time another one with the

@@ -277,7 +277,7 @@ func (w *copies) ttlEnds(i int) {
 
 // at is the next row of a chain.
 func (w *copies) at(chain int64) int {
-	return max(w.cursors[chain], int(logChainBegin(w.readings, chain).pos)+1)
+	return max(w.cursors[chain], int(logChainsOf(w.readings, orders).beginOf(chain).pos)+1)
 }
 
 // left are the rows that a chain has not read.

@@ -1,18 +1,11 @@
 package driver
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"sync"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
@@ -73,9 +66,9 @@ type ownClaim struct {
 	// places and ids are those of rows.
 	places []int64
 	ids    []outmill.WorkItemID
-	// free are records to read into, and text is memory for the texts of one.
-	free []outmill.Record
-	text []byte
+	// now is what it reads.
+	now content
+	rowMemory
 }
 
 // add queues the statements.
@@ -104,85 +97,33 @@ func (c *ownClaim) add(t *tx) {
 func (c *ownClaim) read(row rawRow) error {
 	if c.rows == nil {
 		c.rows, c.places, c.ids = make([]driver.Taken, 0, c.given), make([]int64, 0, c.given), make([]outmill.WorkItemID, 0, c.given)
+		c.left, c.shared = c.given, c.take.Listed
 	}
-	if len(c.free) == 0 {
-		c.free = make([]outmill.Record, min(recordsAtOnce, c.given-len(c.rows)))
-	}
-	r := &c.free[0]
-	c.free = c.free[1:]
+	r := c.record()
 	pos, event, created := row.number(0), row.number(1), driver.Time(row.number(2))
 	id := row.id(3)
 	texts := [...]*string{&r.Key, &r.MessageID, &r.TenantID, &r.CorrelationID, &r.CausationID, &r.TraceParent, &r.TraceState, &r.DedupKey}
-	// One text has all of them.
-	c.text = c.text[:0]
-	for i := range texts {
-		if c.text = append(c.text, row.values[4+i]...); i == 1 && len(row.values[5]) == 0 {
-			c.text = append(c.text, id.String()...)
-		}
-	}
-	all := string(c.text)
+	c.makeRoom(row.values[4:13])
 	for i, text := range texts {
-		n := len(row.values[4+i])
-		if i == 1 && n == 0 {
-			n = len(id.String())
-		}
-		*text, all = all[:n], all[n:]
+		*text = c.text(row.values[4+i])
 	}
-	r.Payload = row.bytes(13)
-	taken := content{Content: driver.Content{Record: r}}
-	taken.set(created, "", string(row.values[12]))
+	if r.MessageID == "" {
+		r.MessageID = id.String()
+	}
+	c.now = content{Content: driver.Content{Record: r}}
+	if metadata := c.text(row.values[12]); c.shared && driver.IsTime(created) {
+		r.DueAt = created.Of()
+		c.list(&c.now, metadata)
+	} else {
+		c.now.set(created, "", metadata)
+	}
+	r.Payload = c.payload(&row, 13)
 	line, take := c.take.Line, &c.take
 	r.ID, r.Group, r.Topic, r.Status, r.Claims = c.masks.id(c.chain, id, event), line.Group, line.Topic, outmill.StatusLeased, 1
 	r.CreatedAt, r.LeaseUntil, r.Owner, r.Worker = created.Of(), c.batch.until.Of(), take.Owner, take.Worker
 	c.places, c.ids = append(c.places, pos), append(c.ids, r.ID)
-	c.rows = append(c.rows, driver.Taken{Content: taken.Content, Seq: pos})
+	c.rows = append(c.rows, driver.Taken{Content: c.now.Content, Seq: pos})
 	return row.err
-}
-
-// recordsAtOnce is how many records share one piece of memory, which stays as long as one of them is in use.
-const recordsAtOnce = 16
-
-// rawRow is a row as the connection has it. Its values are gone with the next one.
-type rawRow struct {
-	values [][]byte
-	// binary says in which of its two forms the server has sent the values.
-	binary bool
-	err    error
-}
-
-func (r *rawRow) number(i int) int64 {
-	if value := r.values[i]; !r.binary {
-		n, err := strconv.ParseInt(string(value), 10, 64)
-		r.err = cmp.Or(r.err, err)
-		return n
-	} else if len(value) == 8 {
-		return int64(binary.BigEndian.Uint64(value))
-	}
-	r.err = cmp.Or(r.err, fmt.Errorf("column %d: want a number of 8 bytes, have %d", i, len(r.values[i])))
-	return 0
-}
-
-func (r *rawRow) id(i int) (id outmill.WorkItemID) {
-	if !r.binary {
-		parsed, err := uuid.ParseBytes(r.values[i])
-		r.err = cmp.Or(r.err, err)
-		return outmill.WorkItemID(parsed)
-	}
-	copy(id[:], r.values[i])
-	return id
-}
-
-// bytes are a copy; nil is NULL.
-func (r *rawRow) bytes(i int) []byte {
-	value := r.values[i]
-	if value == nil || r.binary {
-		return bytes.Clone(value)
-	}
-	digits := bytes.TrimPrefix(value, []byte(`\x`))
-	decoded := make([]byte, hex.DecodedLen(len(digits)))
-	_, err := hex.Decode(decoded, digits)
-	r.err = cmp.Or(r.err, err)
-	return decoded
 }
 
 // refusals are lines whose last claims of their own were refused. Each refusal in a row doubles how many claims then go by pages at once:

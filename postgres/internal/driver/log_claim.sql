@@ -52,8 +52,10 @@ BEGIN
         OR EXISTS (SELECT 1 FROM {p:skip_ranges} AS g WHERE g.topic = of_topic AND g.chain = of_chain AND g.to_pos > cur.pos) THEN
         RETURN;
     END IF;
-    IF (cur.rest < cur.pos OR cardinality(cur.since) > 1) AND EXISTS (SELECT 1 FROM {p:log_late}(of_topic, of_chain, cur)) THEN
-        RETURN;
+    IF cur.late THEN
+        IF EXISTS (SELECT 1 FROM {p:log_late}(of_topic, of_chain, cur)) THEN
+            RETURN;
+        END IF;
     END IF;
     SELECT min(b.n), coalesce(bool_or(b.lease_until <= moment), false), coalesce(bool_or(b.owner <> of_owner), false) INTO low, over, others
         FROM {p:log_in_work}(of_topic, of_chain) AS b;
@@ -75,14 +77,25 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    IF keyed AND others AND EXISTS (SELECT 1 FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos AND l.pos <= upto AND (l.key IN (
-            SELECT k.key FROM {p:log_in_work}(of_topic, of_chain) AS b CROSS JOIN LATERAL {p:log_keys_of}(b) AS k (key) WHERE b.owner <> of_owner)) IS TRUE)
-        OR cardinality(busy) > 0 AND EXISTS (SELECT 1 FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos AND l.pos <= upto
-            AND (l.key IN (SELECT u.key FROM unnest(busy) AS u (key))) IS TRUE)
-        OR parked AND EXISTS (SELECT 1 FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos AND l.pos <= upto
-            AND (SELECT 1 FROM {p:records} AS r WHERE r.lane = hashtextextended(l.key, hashtextextended(of_topic, hashtextextended(of_group, 0)))
-                AND r.parked AND r.grp = of_group AND r.topic = of_topic AND r.key = l.key LIMIT 1) IS NOT NULL) THEN
-        RETURN;
+    -- Each condition has a search of its own behind it: a search that nobody needs is neither planned nor begun.
+    IF keyed AND others THEN
+        IF EXISTS (SELECT 1 FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos AND l.pos <= upto AND (l.key IN (
+                SELECT k.key FROM {p:log_in_work}(of_topic, of_chain) AS b CROSS JOIN LATERAL {p:log_keys_of}(b) AS k (key) WHERE b.owner <> of_owner)) IS TRUE) THEN
+            RETURN;
+        END IF;
+    END IF;
+    IF cardinality(busy) > 0 THEN
+        IF EXISTS (SELECT 1 FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos AND l.pos <= upto
+                AND (l.key IN (SELECT u.key FROM unnest(busy) AS u (key))) IS TRUE) THEN
+            RETURN;
+        END IF;
+    END IF;
+    IF parked THEN
+        IF EXISTS (SELECT 1 FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos AND l.pos <= upto
+                AND (SELECT 1 FROM {p:records} AS r WHERE r.lane = hashtextextended(l.key, hashtextextended(of_topic, hashtextextended(of_group, 0)))
+                    AND r.parked AND r.grp = of_group AND r.topic = of_topic AND r.key = l.key LIMIT 1) IS NOT NULL) THEN
+            RETURN;
+        END IF;
     END IF;
     given := many;
 END

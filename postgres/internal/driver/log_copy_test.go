@@ -85,7 +85,7 @@ func oddRecords() []*outmill.Record {
 		{Topic: "orders", Key: "NULL", MessageID: `\N`, TenantID: "null", DedupKey: "twice"}, {Topic: "orders", DedupKey: "twice"},
 		{Topic: "orders", MessageID: "0af76519-16cd-43dd-8448-eb211c80319c"},
 		{Topic: "orders", MessageID: "0af7651916cd43dd8448eb211c80319cpqrs"},
-		{Topic: "fair.orders", TenantID: "tenant"}, {Topic: "é", Payload: make([]byte, 8<<20)}, {Topic: "orders", Key: "behind it"},
+		{Topic: "fair.orders", TenantID: "tenant"}, {Topic: "é", Payload: make([]byte, 1<<20)}, {Topic: "orders", Key: "behind it"},
 	}
 	for size := 64<<10 - 1200; size < 64<<10+200; size += 97 {
 		records = append(records, &outmill.Record{Topic: "orders", Payload: []byte(strings.Repeat("x", size))})

@@ -128,25 +128,20 @@ BEGIN
 END
 $outmill$;
 
--- Which of the places of a chain it has not read, or has in a batch, with the batch. n is NULL of what is not read.
-CREATE FUNCTION {p:log_places}(of_topic text, of_chain bigint, begin_pos bigint, begin_seen pg_snapshot, places bigint[])
+-- Which of the places of a chain it has in a batch, with the batch, and, if unread is true, which it has not read: n of these is NULL.
+CREATE FUNCTION {p:log_places}(of_topic text, of_chain bigint, begin_pos bigint, begin_seen pg_snapshot, places bigint[], unread boolean)
 RETURNS TABLE (pos bigint, n bigint, token bigint, size integer, ordinal integer, lease_until bigint, owner text, worker text) LANGUAGE plpgsql STABLE
 AS $outmill$
 #variable_conflict use_column
 BEGIN
-    RETURN QUERY SELECT u, NULL::bigint, NULL::bigint, 0, 0, 0::bigint, '', '' FROM {p:log_unread}(of_topic, of_chain, begin_pos, begin_seen, places) AS u;
+    IF unread THEN
+        RETURN QUERY SELECT u, NULL::bigint, NULL::bigint, 0, 0, 0::bigint, '', '' FROM {p:log_unread}(of_topic, of_chain, begin_pos, begin_seen, places) AS u;
+    END IF;
     RETURN QUERY SELECT r.pos, b.n, b.token, b.size, r.ordinal, b.lease_until, b.owner, b.worker
         FROM {p:log_in_work}(of_topic, of_chain) AS b CROSS JOIN LATERAL {p:log_rows_of}(b) AS r
         WHERE (b.positions && places OR b.positions IS NULL AND b.from_pos < (SELECT max(u) FROM unnest(places) AS u)
             AND b.pos >= (SELECT min(u) FROM unnest(places) AS u)) AND r.pos = ANY (places) AND (b.done IS NULL OR get_bit(b.done, r.ordinal) = 0);
 END
-$outmill$;
-
--- Since when something of a chain is due: a row that is not read, or the end of a lease; NULL is nothing.
-CREATE FUNCTION {p:log_due}(of_topic text, of_chain bigint, begin_pos bigint, begin_seen pg_snapshot, at bigint) RETURNS bigint LANGUAGE sql STABLE
-AS $outmill$
-    SELECT least((SELECT r.created_at FROM {p:log_page}($1, $2, $3, $4, 1) AS r WHERE r.seen IS NULL LIMIT 1),
-        (SELECT min(b.lease_until) FROM {p:log_in_work}($1, $2) AS b WHERE b.lease_until <= $5))
 $outmill$;
 
 -- Whether a chain has a row that is not read, or in work.

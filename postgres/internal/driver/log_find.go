@@ -3,6 +3,7 @@ package driver
 import (
 	"bytes"
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/outmill/outmill"
@@ -18,69 +19,81 @@ func idsBehind(id outmill.WorkItemID) (low, high outmill.WorkItemID) {
 	return low, high
 }
 
-// addPlaces queues the states of rows, and adds those that are not read or in work to found. line is a chain as it is now.
-func (t *tx) addPlaces(h *logHistory, l *logLine, places []int64, found func(r driver.Row)) {
-	if len(places) == 0 {
-		return
+// placed is a chain of which the states of rows are read.
+type placed struct {
+	*logLine
+	// works is the line of what the chain has in work, and unread says that the chain has not ended.
+	works   driver.Line
+	unread  bool
+	batches map[int64]*workBatch
+}
+
+// addPlaces queues the states of rows of chains of a line. places are lists from numbersOf: one for each chain, or one for all. What is not
+// read or in work is given to found.
+func (t *tx) addPlaces(h *logHistory, topic string, chains []int64, places []string, found func(r driver.Row)) {
+	line := driver.LineOf("", topic)
+	known, list := h.chains(line.Topic), make([]placed, len(chains))
+	for i, chain := range chains {
+		line.Group = known.worker(chain)
+		p := placed{logLine: h.line(line, chain), works: line, batches: map[int64]*workBatch{}}
+		_, p.unread = known.holder(chain)
+		list[i] = p
 	}
-	line := driver.LineOf(l.group, l.topic)
-	works, chains := line, h.chains(line.Topic)
-	works.Group = chains.worker(l.chain)
-	_, held := chains.holder(l.chain)
-	batches := map[int64]*workBatch{}
+	args := []any{
+		topic, numbersOf(list, func(p *placed) int64 { return p.chain }), numbersOf(list, func(p *placed) int64 { return p.begin.pos }),
+		textsOf(list, func(p *placed) string { return p.begin.seen }), boolsOf(list, func(p *placed) bool { return p.unread }), places,
+	}
 	var r logRow
 	var b workBatch
-	var ordinal int
-	t.add("log_places", []any{l.topic, l.chain, l.begin.pos, l.begin.seen, numbersOf(places, itself)}, func(scan scan) error {
-		err := scan(append(r.columns(), b.columns(&ordinal)...)...)
+	var nth, ordinal int
+	t.add("log_places", args, func(scan scan) error {
+		err := scan(slices.Concat([]any{&nth}, r.columns(), b.columns(&ordinal))...)
 		if err != nil {
 			return err
 		}
+		p := &list[nth-1]
 		if b.n >= 0 {
-			found(t.inWork(l, works, r, b, ordinal, batches))
+			found(t.inWork(p.logLine, p.works, r, b, ordinal, p.batches))
 			return nil
 		}
-		if !held {
-			return nil
-		}
-		row := l.row(line, &r)
+		row := p.row(driver.LineOf(p.group, topic), &r)
 		if known, ok := t.log.refs[row.ID]; !ok || known.page == nil {
-			t.log.refs[row.ID] = logRef{line: l, id: row.ID, pos: r.pos}
+			t.log.refs[row.ID] = logRef{line: p.logLine, id: row.ID, pos: r.pos}
 		}
 		found(row)
 		return nil
 	})
 }
 
-// logPlaces are places of a chain.
-type logPlaces struct {
-	line   *logLine
-	places []int64
+// logPlaces are places of chains, by their topics.
+type logPlaces map[string]map[int64][]int64
+
+func (l logPlaces) add(topic string, chain, pos int64) {
+	of := l[topic]
+	if of == nil {
+		of = map[int64][]int64{}
+		l[topic] = of
+	}
+	of[chain] = append(of[chain], pos)
 }
 
-type logPlacesOf []*logPlaces
-
-func (l *logPlacesOf) add(line *logLine, pos int64) {
-	for _, known := range *l {
-		if known.line.topic == line.topic && known.line.chain == line.chain {
-			known.places = append(known.places, pos)
-			return
-		}
+// addAllPlaces queues the states of rows of chains.
+func (t *tx) addAllPlaces(h *logHistory, all logPlaces, found func(r driver.Row)) {
+	for _, topic := range slices.Sorted(maps.Keys(all)) {
+		chains := slices.Sorted(maps.Keys(all[topic]))
+		t.addPlaces(h, topic, chains, textsOf(chains, func(chain *int64) string { return numbersOf(all[topic][*chain], itself) }), found)
 	}
-	*l = append(*l, &logPlaces{line, []int64{pos}})
 }
 
 // addRemembered queues the states of those rows of which the process knows where they are.
 func (t *tx) addRemembered(ids []outmill.WorkItemID, found func(r driver.Row)) {
 	h := t.log.history
-	var all logPlacesOf
+	all := logPlaces{}
 	refs := t.d.log.remembered(ids)
 	for _, ref := range refs {
-		all.add(h.line(driver.LineOf("", ref.line.topic), ref.line.chain), ref.pos)
+		all.add(ref.line.topic, ref.line.chain, ref.pos)
 	}
-	for _, l := range all {
-		t.addPlaces(h, l.line, l.places, found)
-	}
+	t.addAllPlaces(h, all, found)
 }
 
 // findInLog adds the rows of the log that have the ids, in two round trips. The id of a row also leads to the row of the chain that waits
@@ -99,7 +112,7 @@ func (t *tx) findInLog(ctx context.Context, ids []outmill.WorkItemID, found func
 		}
 		wanted[low] = append(wanted[low], id)
 	}
-	var all logPlacesOf
+	all := logPlaces{}
 	t.add("log_find", []any{idsOf(lows, itself), idsOf(highs, itself)}, func(scan scan) error {
 		var topic string
 		var pos, event int64
@@ -109,9 +122,10 @@ func (t *tx) findInLog(ctx context.Context, ids []outmill.WorkItemID, found func
 		}
 		low, _ := idsBehind(row)
 		for _, id := range wanted[low] {
-			for i, l := range h.of(driver.LineOf("", topic), row, event, id) {
-				if all.add(l, pos); i > 0 {
-					others = append(others, l.masks.id(l.chain, row, event))
+			chains := h.chains(driver.LineOf("", topic).Topic)
+			for i, chain := range chains.ofRow(row, event, id) {
+				if all.add(topic, chain, pos); i > 0 {
+					others = append(others, chains.masks[chain].id(chain, row, event))
 				}
 			}
 		}
@@ -120,9 +134,7 @@ func (t *tx) findInLog(ctx context.Context, ids []outmill.WorkItemID, found func
 	if err := t.flush(ctx); err != nil {
 		return nil, err
 	}
-	for _, l := range all {
-		t.addPlaces(h, l.line, l.places, found)
-	}
+	t.addAllPlaces(h, all, found)
 	return others, t.flush(ctx)
 }
 
@@ -250,7 +262,7 @@ func (t *tx) afterInLog(ctx context.Context, id outmill.WorkItemID, limit int, l
 // lookBehind adds up to look rows from low on. end is where the next look begins; whole says that there is nothing more.
 func (t *tx) lookBehind(ctx context.Context, h *logHistory, a *logAfter, low outmill.WorkItemID, look int) (
 	end outmill.WorkItemID, whole bool, err error) {
-	var alike logPlacesOf
+	alike := map[string][]int64{}
 	last, n := low, 0
 	args := []any{low.String(), look, a.like.Key, a.like.Tenant, a.like.MessageID, a.like.CorrelationID}
 	t.add("log_after", args, func(scan scan) error {
@@ -267,9 +279,7 @@ func (t *tx) lookBehind(ctx context.Context, h *logHistory, a *logAfter, low out
 			a.others = append(a.others, behind)
 			return nil
 		}
-		for _, chain := range h.chains(line.Topic).known {
-			alike.add(h.line(line, chain), pos)
-		}
+		alike[topic] = append(alike[topic], pos)
 		return nil
 	})
 	if err := t.flush(ctx); err != nil {
@@ -286,8 +296,9 @@ func (t *tx) lookBehind(ctx context.Context, h *logHistory, a *logAfter, low out
 	}
 	_, here := idsBehind(a.id)
 	a.others = slices.DeleteFunc(a.others, func(id outmill.WorkItemID) bool { return id == here || !in(id) })
-	for _, l := range alike {
-		t.addPlaces(h, l.line, l.places, func(r driver.Row) {
+	for _, topic := range slices.Sorted(maps.Keys(alike)) {
+		chains := h.chains(driver.LineOf("", topic).Topic).known
+		t.addPlaces(h, topic, chains, []string{numbersOf(alike[topic], itself)}, func(r driver.Row) {
 			if in(r.ID) {
 				a.found = append(a.found, r)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 // logHistory is the history of the registrations with one stamp.
@@ -34,9 +35,16 @@ func (h *logHistory) line(line driver.Line, chain int64) *logLine {
 	c := h.chains(line.Topic)
 	group, _ := c.holder(chain)
 	return &logLine{
-		topic: line.Name(), chain: chain, group: group, begin: logChainBegin(h.readings, chain), stamp: h.stamp, dropping: c.dropping[chain],
+		topic: line.Name(), chain: chain, group: group, begin: c.beginOf(chain), stamp: h.stamp, dropping: c.dropping[chain],
 		masks: c.masks[chain],
 	}
+}
+
+// lineOf is a chain of the line with the name; ok is false if the chain has ended.
+func (h *logHistory) lineOf(name string, chain int64) (l *logLine, ok bool) {
+	line := driver.LineOf("", name)
+	_, ok = h.chains(line.Topic).holder(chain)
+	return h.line(line, chain), ok
 }
 
 // unread is the chain of which the group of the line has the rows that are not read; nil is none.
@@ -64,36 +72,25 @@ func (h *logHistory) reads(line driver.Line) *logLine {
 // works are the chains of which the group of the line has what is in work.
 func (h *logHistory) works(line driver.Line) (lines []*logLine) {
 	c := h.chains(line.Topic)
-	for _, chain := range c.known {
-		if c.worker(chain) == line.Group {
-			l := h.line(line, chain)
-			l.group = line.Group
-			lines = append(lines, l)
-		}
+	for _, chain := range c.works[line.Group] {
+		l := h.line(line, chain)
+		l.group = line.Group
+		lines = append(lines, l)
 	}
 	return lines
 }
 
-// of are the chains for which a row of the event has the id, and those that wait instead of them.
-func (h *logHistory) of(line driver.Line, row outmill.WorkItemID, event int64, id outmill.WorkItemID) (lines []*logLine) {
-	c := h.chains(line.Topic)
+// ofRow are the chains for which a row of the event has the id, and those that wait instead of them.
+func (c *logChains) ofRow(row outmill.WorkItemID, event int64, id outmill.WorkItemID) (chains []int64) {
 	for _, chain := range c.known {
 		if c.masks[chain].id(chain, row, event) != id {
 			continue
 		}
 		for ok := true; ok; chain, ok = c.heirs[chain] {
-			lines = append(lines, h.line(line, chain))
+			chains = append(chains, chain)
 		}
 	}
-	return lines
-}
-
-// worker is the group that has what is in work of the chain. What a dropped group had stays with it until its drop has given it back.
-func (c *logChains) worker(chain int64) string {
-	if group, holds := c.holder(chain); holds && group != "" && !c.dropping[chain] {
-		return group
-	}
-	return c.had[chain]
+	return chains
 }
 
 // read reads a row of log_history.
@@ -220,7 +217,7 @@ const mostCounted = 10_000
 
 // logTopics are the topics of the lines of the log, which the transaction must know to find the lines of a group.
 func (t *tx) logTopics(ctx context.Context) ([]driver.Line, error) {
-	lines, err := list(ctx, t, "log_topics", nil, lineIn(""))
+	lines, err := list(ctx, t, "log_topics", nil, sqlkit.LineIn(""))
 	if err == nil {
 		// The caller may change its list.
 		known := slices.Clone(lines)

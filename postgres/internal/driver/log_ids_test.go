@@ -8,7 +8,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/outmill/outmill"
-	"github.com/outmill/outmill/engine/driver"
 )
 
 // receipt is what an append was told: the groups that read its topic then, and the chains that they had.
@@ -98,9 +97,5 @@ func TestLogIDs_Heirs(t *testing.T) {
 	w.sweep(i)
 	w.begin("b", true)
 	h := &logHistory{readings: w.readings}
-	var chains []int64
-	for _, l := range h.of(driver.LineOf("", orders), row, at, row) {
-		chains = append(chains, l.chain)
-	}
-	require.Equal(t, []int64{0, 3}, chains)
+	require.Equal(t, []int64{0, 3}, h.chains(orders).ofRow(row, at, row))
 }

@@ -1,7 +1,9 @@
 package driver
 
 import (
+	"encoding/hex"
 	"errors"
+	"strconv"
 
 	"github.com/google/uuid"
 
@@ -20,18 +22,32 @@ func (t *tx) intoLog(messages []driver.NewRow) bool {
 	return !t.d.recordsOnly && !anyOf(messages, func(r *driver.NewRow) bool { return !logs(r) })
 }
 
-// logArgs are a list for each column of the log.
-func logArgs(rows []driver.NewRow) []any {
+// logInsertArgs is the number of the arguments of log_insert.
+const logInsertArgs = 18
+
+// appendLogArgs appends a list for each column of the log.
+func appendLogArgs(args []any, rows []driver.NewRow) []any {
 	text := func(of func(r *driver.NewRow) string) []string { return someTexts(rows, of) }
-	return []any{
+	return append(args,
 		numbersOf(rows, func(r *driver.NewRow) int64 { return int64(r.Created) }), idsOf(rows, func(r *driver.NewRow) [16]byte { return r.ID }),
 		textsOf(rows, func(r *driver.NewRow) string { return r.Name() }), text(func(r *driver.NewRow) string { return r.Key }),
 		text(messageOf),
 		text(func(r *driver.NewRow) string { return r.Tenant }), text(func(r *driver.NewRow) string { return r.Record.CorrelationID }),
 		text(func(r *driver.NewRow) string { return r.Record.CausationID }), text(func(r *driver.NewRow) string { return r.Record.TraceParent }),
 		text(func(r *driver.NewRow) string { return r.Record.TraceState }), text(func(r *driver.NewRow) string { return r.Record.DedupKey }),
-		textsOf(rows, marked),
-	}
+		textsOf(rows, marked), payloadsOf(rows),
+	)
+}
+
+// appendOneArgs appends the columns of the only row.
+func appendOneArgs(args []any, rows []driver.NewRow) []any {
+	r := &rows[0]
+	var id [2 * len(r.ID)]byte
+	hex.Encode(id[:], r.ID[:])
+	return append(args,
+		strconv.FormatInt(int64(r.Created), 10), string(id[:]), r.Name(), r.Key, messageOf(r), r.Tenant, r.Record.CorrelationID,
+		r.Record.CausationID, r.Record.TraceParent, r.Record.TraceState, r.Record.DedupKey, marked(r), payloadOf(r),
+	)
 }
 
 // messageOf is the message id as the log has it: "" is the text of the row's id.

@@ -31,6 +31,8 @@ type driverLog struct {
 	segment atomic.Int64
 	mu      sync.Mutex
 	leased  map[outmill.WorkItemID]leasedRow
+	// unindexed are batches whose rows are not in leased.
+	unindexed []*leasedBatch
 	// looked is when those were dropped last whose leases have ended.
 	looked time.Time
 }
@@ -165,7 +167,7 @@ func (t *tx) merge(line driver.Line, p *logPage, ready []driver.Row, limit int, 
 	for i := range p.rows {
 		rows = append(rows, p.row(line, &p.rows[i]))
 	}
-	slices.SortFunc(rows, bySeqOf)
+	driver.ByPlace.Sort(rows)
 	rows = rows[:min(len(rows), limit)]
 	given := 0
 	for _, r := range rows {
@@ -373,12 +375,13 @@ func (t *tx) searched(s driver.Search, f *logSearch, records []driver.Row) []dri
 	if f == nil {
 		return records
 	}
+	t.dropMoved(s.Line, f, records)
 	if f.page != nil && *f.locked {
 		ready := slices.DeleteFunc(slices.Clone(records), func(r driver.Row) bool { return r.Stage != driver.Ready })
 		others := slices.DeleteFunc(slices.Clone(records), func(r driver.Row) bool { return r.Stage == driver.Ready })
 		records = append(t.merge(s.Line, f.page, ready, s.Limit, f.page.claims), others...)
 		if s.By == driver.ByPlace {
-			slices.SortFunc(records, bySeqOf)
+			s.By.Sort(records)
 			records = records[:min(len(records), s.Limit)]
 		}
 	}
@@ -391,6 +394,26 @@ func (t *tx) searched(s driver.Search, f *logSearch, records []driver.Row) []dri
 		records = records[:min(len(records), s.Limit)]
 	}
 	return records
+}
+
+// dropMoved drops what has become a record. The log is read first, at a moment of its own, so a row that moves after that is in both.
+// One that was changed since, and is not among the records, stays: its change will be lost.
+func (t *tx) dropMoved(line driver.Line, f *logSearch, records []driver.Row) {
+	// Nobody else moves the rows of a page whose chain this transaction has locked.
+	unlocked := f.page != nil && !f.page.claims
+	if len(records) == 0 || len(f.leased) == 0 && !unlocked {
+		return
+	}
+	moved := byIDs(records)
+	f.leased = slices.DeleteFunc(f.leased, func(r driver.Row) bool {
+		if moved[r.ID] {
+			delete(t.log.refs, r.ID)
+		}
+		return moved[r.ID]
+	})
+	if unlocked {
+		f.page.rows = slices.DeleteFunc(f.page.rows, func(r logRow) bool { return moved[f.page.row(line, &r).ID] })
+	}
 }
 
 // needsHistory reads the registrations before statements that need them.

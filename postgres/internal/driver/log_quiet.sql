@@ -33,7 +33,13 @@ BEGIN
             OR (SELECT 1 FROM {p:notes} AS n WHERE n.grp = of_group AND n.topic = u.topic AND true LIMIT 1) IS NOT NULL LIMIT 1) IS NOT NULL THEN
         RETURN false;
     END IF;
-    FOR this IN SELECT * FROM unnest(chain_topics, chains, places, seen) AS c (topic, chain, pos, seen) LOOP
+    -- A chain that has nothing in work, and no row that its cursor has not passed, needs no page. Most are so.
+    FOR this IN SELECT c.* FROM unnest(chain_topics, chains, places, seen) AS c (topic, chain, pos, seen)
+        CROSS JOIN LATERAL {p:log_cursor_of}(c.topic, c.chain, c.pos, nullif(c.seen, '')::pg_snapshot) AS k
+        WHERE (SELECT 1 FROM {p:log} AS l WHERE l.topic = c.topic AND l.pos > k.pos LIMIT 1) IS NOT NULL
+            OR (SELECT 1 FROM {p:left_rows} AS w WHERE w.topic = c.topic AND w.chain = c.chain LIMIT 1) IS NOT NULL
+            OR k.late AND (SELECT 1 FROM {p:log_late}(c.topic, c.chain, k) LIMIT 1) IS NOT NULL
+            OR (SELECT 1 FROM {p:log_in_work}(c.topic, c.chain) LIMIT 1) IS NOT NULL LOOP
         IF {p:log_due}(this.topic, this.chain, this.pos, nullif(this.seen, '')::pg_snapshot, {p:now}()) IS NOT NULL THEN
             RETURN false;
         END IF;

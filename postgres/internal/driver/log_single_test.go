@@ -64,7 +64,7 @@ func TestLogSingleRows_CostTheSameInALongLog(t *testing.T) {
 		{"log_ids", []any{ids, ids}},
 		{"log_find", []any{ids, ids}},
 		{"log_content", []any{"orders", places, 3}},
-		{"log_places", []any{"orders", chain, begin, seen, places}},
+		{"log_places", []any{"orders", fmt.Sprintf("{%d}", chain), fmt.Sprintf("{%d}", begin), []string{seen}, "{true}", []string{places}}},
 		{"log_unread", nil},
 		{"log_take", nil},
 	}
@@ -89,4 +89,23 @@ func TestLogSingleRows_CostTheSameInALongLog(t *testing.T) {
 	for _, of := range statements {
 		require.LessOrEqual(t, s.blocks(t, text(of.name), of.args...), few[of.name]+50, "%s: %d blocks with a few rows", of.name, few[of.name])
 	}
+}
+
+// A dropped group leaves a chain. A search by id asks that chain for leased rows only.
+func TestLogChainsThatHaveEnded_AreNotAskedForRowsToRead(t *testing.T) {
+	t.Parallel()
+	s := openLogged(t)
+	_, texts := s.driver.Texts()
+	records := make([]*outmill.Record, 2000)
+	for i := range records {
+		records[i] = &outmill.Record{Topic: "orders"}
+	}
+	require.NoError(t, s.Append(t.Context(), records...))
+	var places string
+	require.NoError(t, s.db.QueryRow(t.Context(), `SELECT array_agg(pos)::text FROM outmill.log`).Scan(&places))
+	read := func(unread bool) int {
+		return s.blocks(t, texts["log_places"], "orders", "{77}", "{0}", []string{"1:1:"}, fmt.Sprintf("{%t}", unread), []string{places})
+	}
+	require.Greater(t, read(true), len(records))
+	require.LessOrEqual(t, read(false), 50)
 }

@@ -43,17 +43,3 @@ func ofOne(insert string) string {
 	}
 	return before + "(VALUES (" + unnested.ReplaceAllString(lists, "$1") + ", 1)) AS u (" + after
 }
-
-// itemsOf are the items of lists that have one. A list without items has an empty text.
-func itemsOf(lists []any) []any {
-	items := make([]any, len(lists))
-	for i, list := range lists {
-		switch list := list.(type) {
-		case string:
-			items[i] = strings.Trim(list, "{}")
-		case []string:
-			items[i] = strings.Join(list, "")
-		}
-	}
-	return items
-}

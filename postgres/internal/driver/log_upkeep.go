@@ -19,9 +19,13 @@ import (
 
 // Maintain keeps the log small: it has appends write to another segment if one is full, truncates segments of which nothing is needed, and
 // deletes what chains no longer need, in bounded steps. One process of all works at a time. A role without the rights for it leaves it to
-// others, and tries again after barredFor. Where there is nothing to do it looks whether the store is there. See driver.Maintainer.
+// others, and tries again after barredFor. A process that has found the store before asks nothing where there is nothing to do. See
+// driver.Maintainer.
 func (d *Driver) Maintain(ctx context.Context) (more bool, err error) {
 	if !d.log.pace.due(time.Now()) {
+		if d.last.Load() != nil {
+			return false, ctx.Err()
+		}
 		return false, d.View(ctx, driver.Begin{}, func(driver.Tx) error { return nil })
 	}
 	if more, err = d.log.keeper.Maintain(ctx); code(err) == codeNoRight {
@@ -205,8 +209,9 @@ func (l upkeepLog) Hold(ctx context.Context, tx pgx.Tx) (segments.History, error
 // living are the chains of a line that somebody has, the one that waits, and those that groups get that hold until then.
 func (h *logHistory) living(line string) (living []segments.Chain) {
 	topic, _ := storekit.TopicOfLine(line)
-	for _, chain := range slices.Sorted(maps.Keys(h.chains(topic).names())) {
-		begin := logChainBegin(h.readings, chain)
+	chains := h.chains(topic)
+	for _, chain := range slices.Sorted(maps.Keys(chains.names())) {
+		begin := chains.beginOf(chain)
 		living = append(living, segments.Chain{Number: chain, BeginPos: begin.pos, BeginSeen: begin.seen})
 	}
 	return living
@@ -231,15 +236,15 @@ func (l upkeepLog) Move(ctx context.Context, tx pgx.Tx, name string, chain int64
 	if err != nil {
 		return 0, err
 	}
-	line, known := logLineOf(h.readings, h.stamp, name, chain)
+	line, known := h.lineOf(name, chain)
 	if !known || line.dropping {
 		return 0, nil
 	}
 	t := &logTx{Tx: tx, names: l.names}
-	if moved, err = t.moveEnded(ctx, line, now, moveBatches); err != nil || moved > 0 {
+	if moved, err = t.moveEnded(ctx, *line, now, moveBatches); err != nil || moved > 0 {
 		return moved, err
 	}
-	p, err := t.pageOf(ctx, line, moveRows)
+	p, err := t.pageOf(ctx, *line, moveRows)
 	if err != nil {
 		return 0, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -231,9 +232,10 @@ func (w *logWorld) lineOf(group string) logLine {
 // chainOf is what a process knows of a chain now.
 func (w *logWorld) chainOf(chain int64) logLine {
 	w.Helper()
-	line, known := logLineOf(w.readings, w.stamp, w.line.Name(), chain)
+	h := &logHistory{readings: w.readings, stamp: w.stamp}
+	line, known := h.lineOf(w.line.Name(), chain)
 	require.True(w, known, "chain %d has ended", chain)
-	return line
+	return *line
 }
 
 // page reads a page in the transaction.
@@ -244,9 +246,23 @@ func (w *logWorld) page(tx *logTx, line logLine, want int) logPage {
 	return p
 }
 
+// checkDue checks that a search over many chains finds of each what the chain says by itself, at the same moment.
+func (w *logWorld) checkDue(tx *logTx, l logLine) {
+	w.Helper()
+	both := `SELECT {p:log_due}(($1::text[])[1], ($2::text::bigint[])[1], ($3::text::bigint[])[1],
+		nullif(($4::text[])[1], '')::pg_snapshot, $5::bigint), (SELECT d.first FROM (` +
+		w.names.text("log_due", false) + `) AS d)`
+	for _, now := range []int64{1, math.MaxInt64} {
+		var alone, among *int64
+		require.NoError(w, tx.QueryRow(w.ctx, w.names.in(both), append(chainArgs([]*logLine{&l}), now)...).Scan(&alone, &among))
+		require.Equal(w, alone, among)
+	}
+}
+
 // takeOf takes all of a page for which decide says so, all if it is nil, and returns their texts.
 func (w *logWorld) takeOf(tx *logTx, p logPage, decide func(r logRow) logFate) (logBatch, []string) {
 	w.Helper()
+	w.checkDue(tx, p.logLine)
 	texts := []string{}
 	b, err := tx.take(w.ctx, p, w.tokens.Add(1), logLease{owner: p.group, worker: "w", until: w.until}, func(r logRow) logFate {
 		fate := logTaken

@@ -7,22 +7,18 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// The kinds of the rows that a page has. See statements/pages.sql.
+// The further kinds of the rows that a page has. See statements/pages.sql.
 const (
-	kindHead = iota
-	kindNote
-	kindHeld
-	kindReady
-	kindKey
 	// kindLogHead is the head of a page of the log, kindLog one of its rows, and kindOther a key that another owner has in work there.
-	kindLogHead
+	kindLogHead = sqlkit.PageMore + iota
 	kindLog
 	kindOther
 
 	// kindAlone is that of pages.
-	kindAlone = kindNote
+	kindAlone = sqlkit.PageNote
 )
 
 // noteKey names a note.
@@ -33,8 +29,8 @@ type noteKey struct {
 
 // pageRow is a row of a page, in the columns of a record.
 type pageRow struct {
-	rowInto
-	kind, line int64
+	sqlkit.PageRow
+	line int
 	// message and the others are the content of a row of the log, if message is not empty.
 	message, correlation, causation, parent, state, dedup, metadata string
 	payload                                                         []byte
@@ -57,24 +53,7 @@ func (p *pageRow) content() (c content) {
 
 // columns are the targets of a page's columns. A page has neither group nor topic, which are those of its line.
 func (p *pageRow) columns() []any {
-	all := p.rowInto.columns()
-	return append([]any{&p.kind, &p.line, all[0], all[1]}, all[4:]...)
-}
-
-// of returns the row of a line.
-func (p *pageRow) of(line driver.Line) driver.Row {
-	p.Broken = ""
-	r := p.row()
-	r.Line = line
-	return r
-}
-
-func (p *pageRow) note(line driver.Line) (n driver.Note, writer int64) {
-	return driver.Note{Line: line, Name: p.Key, Blocker: p.Owner, Head: p.Seq, LookAt: p.Wake, Looks: int(p.attempts)}, int64(p.Created)
-}
-
-func (p *pageRow) key() (key string, state driver.KeyState) {
-	return p.Key, driver.KeyState{Other: p.Owner, Waiting: p.Seq, Held: int64(p.Created), Parked: int64(p.Wake), Due: int64(p.Next)}
+	return append([]any{&p.Kind, &p.line}, p.PageColumns(bytesOfID, &p.Parked)...)
 }
 
 // Page returns a page of a line.
@@ -125,19 +104,14 @@ func (t *tx) addPage(ask driver.Ask) func() driver.Page {
 	}
 	t.add(name, args, func(scan scan) error {
 		err := scan(columns...)
-		switch r.kind {
-		case kindHead:
+		switch r.Kind {
+		case sqlkit.PageHead:
 			p.Now, p.Unrouted = driver.Time(r.Seq), r.Parked || chain != nil && chain.dropping
-		case kindNote:
-			n, writer := r.note(ask.Line)
-			p.Notes = append(p.Notes, n)
-			t.wrote(n, writer)
-		case kindHeld:
-			p.Held = append(p.Held, r.of(ask.Line))
-		case kindReady:
-			p.Ready = append(p.Ready, r.of(ask.Line))
-		case kindKey:
-			addKey(p, r)
+		case sqlkit.PageNote:
+			t.wrote(r.Note(ask.Line), int64(r.Created))
+			r.AddTo(p, ask.Line)
+		case sqlkit.PageHeld, sqlkit.PageReady, sqlkit.PageKey:
+			r.AddTo(p, ask.Line)
 		case kindOther:
 			others[r.Key] = r.Owner
 		default:
@@ -152,9 +126,7 @@ func (t *tx) addPage(ask driver.Ask) func() driver.Page {
 			return driver.Page{Now: p.Now, Busy: true}
 		}
 		p.Due = due()
-		slices.SortStableFunc(p.Notes, func(a, b driver.Note) int { return cmp.Or(cmp.Compare(a.Head, b.Head), cmp.Compare(a.Name, b.Name)) })
-		slices.SortFunc(p.Held, bySeqOf)
-		slices.SortFunc(p.Ready, bySeqOf)
+		p.Sort()
 		if logged != nil {
 			p.Ready = t.merge(ask.Line, logged, p.Ready, ask.Limit, ask.Lock)
 			p.Contents = t.contentsOf(p.Ready)
@@ -166,9 +138,9 @@ func (t *tx) addPage(ask driver.Ask) func() driver.Page {
 
 // logged is a row of the log's page.
 func (p *pageRow) logged() (r *logRow, seen string, fresh bool) {
-	r = &logRow{pos: p.Seq, late: p.Parked, id: p.ID, created: p.Created, key: p.Key, tenant: p.Tenant, size: int(p.size),
+	r = &logRow{pos: p.Seq, late: p.Parked, id: p.ID, created: p.Created, key: p.Key, tenant: p.Tenant, size: p.Bytes(),
 		event: int64(p.Expires)}
-	return r, p.Owner, p.Created != 0 && p.kind == kindLogHead
+	return r, p.Owner, p.Created != 0 && p.Kind == kindLogHead
 }
 
 // addPageLocks queues the locks of the line and of its chain, which it returns.
@@ -219,16 +191,6 @@ func (t *tx) chainsToLock(line driver.Line, chain *logLine) []*logLine {
 	return chains
 }
 
-func addKey(p *driver.Page, r *pageRow) {
-	if p.Keys == nil {
-		p.Keys = map[string]driver.KeyState{}
-	}
-	key, state := r.key()
-	p.Keys[key] = state
-}
-
-func bySeqOf(a, b driver.Row) int { return cmp.Compare(a.Seq, b.Seq) }
-
 // wrote notes which transaction had written the note that this one has read. See drop_notes.
 func (t *tx) wrote(n driver.Note, writer int64) {
 	if t.writers == nil {
@@ -262,13 +224,11 @@ func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]
 		}
 		i := r.line - 1
 		page, line := &pages[i], lines[i]
-		switch r.kind {
+		switch r.Kind {
 		case kindAlone:
 			page.Busy = true
-		case kindReady:
-			page.Ready = append(page.Ready, r.of(line))
-		case kindKey:
-			addKey(page, r)
+		case sqlkit.PageReady, sqlkit.PageKey:
+			r.AddTo(page, line)
 		case kindOther:
 			if others[i] == nil {
 				others[i] = map[string]string{}
@@ -286,7 +246,7 @@ func (t *tx) Pages(ctx context.Context, ask driver.Ask, lines []driver.Line) ([]
 			pages[i] = driver.Page{Busy: true}
 			continue
 		}
-		slices.SortFunc(pages[i].Ready, bySeqOf)
+		pages[i].Sort()
 		if logged[i] != nil {
 			pages[i].Ready = t.merge(lines[i], logged[i], pages[i].Ready, ask.Limit, true)
 			if ask.Keys {
@@ -354,7 +314,7 @@ func (t *tx) Keys(ctx context.Context, line driver.Line, owner string, keys []st
 	columns := r.columns()
 	t.add("key_states", args, func(scan scan) error {
 		err := scan(columns...)
-		addKey(&p, r)
+		r.AddTo(&p, line)
 		return err
 	})
 	if err := t.flush(ctx); err != nil {

@@ -9,36 +9,17 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
-// rowInto has the columns of a row as PostgreSQL has them. Their types are certain, but not their values: somebody may have changed
-// them by hand.
-type rowInto struct {
-	driver.Row
-	group, topic                     string
-	stage                            int64
-	attempts, claims, expiries, size int64
-}
+// rowInto has the columns of a row.
+type rowInto struct{ sqlkit.RowInto }
 
 // columns are the targets of rowColumns.
-func (i *rowInto) columns() []any {
-	r := &i.Row
-	return []any{
-		&r.Seq, (*[16]byte)(&r.ID), &i.group, &i.topic, &r.Key, &r.Tenant, (*int64)(&r.Created), &i.size, &i.stage,
-		(*int64)(&r.Wake), (*int64)(&r.Next), (*int64)(&r.Expires), &i.attempts, &i.claims, &i.expiries,
-		&r.Owner, &r.Worker, &r.Under, (*[16]byte)(&r.Step), (*[16]byte)(&r.WaitsFor),
-		&r.Parked, (*int64)(&r.Processed), &r.By,
-	}
-}
+func (i *rowInto) columns() []any { return i.Columns(bytesOfID, &i.Parked) }
 
-// row returns the row. What is no possible value is zero, and named in Broken.
-func (i *rowInto) row() driver.Row {
-	r := &i.Row
-	r.Line, r.Stage = driver.LineOf(i.group, i.topic), driver.Stage(i.stage)
-	r.Attempts, r.Claims, r.Expiries, r.Size = int(i.attempts), int(i.claims), int(i.expiries), int(i.size)
-	r.Refuse()
-	return *r
-}
+// bytesOfID is the target of an id, which pgx scans as it is.
+func bytesOfID(into *[16]byte) any { return into }
 
 // collectRows is collect of rows; blocked says that each is followed by whether the note of its key holds it.
 func (t *tx) collectRows(name string, args []any, blocked bool) *[]driver.Row {
@@ -48,9 +29,8 @@ func (t *tx) collectRows(name string, args []any, blocked bool) *[]driver.Row {
 		columns = append(columns, &into.Blocked)
 	}
 	t.add(name, args, func(scan scan) error {
-		into.Broken = ""
 		err := scan(columns...)
-		*found = append(*found, into.row())
+		*found = append(*found, into.Checked())
 		return err
 	})
 	return found

@@ -15,7 +15,7 @@ import (
 )
 
 // scan reads the columns of a row.
-type scan func(into ...any) error
+type scan = sqlkit.Scan
 
 // step is one statement, and what becomes of its result.
 type step struct {
@@ -23,7 +23,7 @@ type step struct {
 	args []any
 	// row is called for each row; nil reads none.
 	row func(scan scan) error
-	// raw is called instead of row, in the driver's own transactions.
+	// raw is called instead of row where the sender is pgx.
 	raw func(row rawRow) error
 	// done gets the number of rows that were changed or returned; it may be nil.
 	done func(n int) error

@@ -91,9 +91,6 @@ func list[T any](ctx context.Context, t *tx, name string, args []any, read func(
 	return *found, err
 }
 
-// one reads the only column of a row.
-func one[T any](scan scan, item *T) error { return scan(item) }
-
 // changed sends what is queued and a statement, and returns how many rows it has changed.
 func (t *tx) changed(ctx context.Context, name string, args ...any) (n int, err error) {
 	t.addStep(step{text: t.d.names.text(name, false), args: args, done: func(changed int) error {

@@ -57,21 +57,29 @@ func (t *tx) addNotice(rows []driver.NewRow) {
 	if t.d.hearing.Off() {
 		return
 	}
+	topics, ready := readyTopics(rows)
+	if !ready {
+		return
+	}
+	if payload, due := t.d.hearing.Due(topics); due {
+		t.notifies = true
+		t.add("notify", []any{t.d.names.channel(), payload}, nil)
+	}
+}
+
+// readyTopics are the topics of the rows that are due at once; none stands for any topic.
+func readyTopics(rows []driver.NewRow) (list []string, ready bool) {
+	if len(rows) == 1 {
+		return []string{rows[0].Topic}, rows[0].Stage == driver.Ready
+	}
 	var topics storekit.TopicSet
-	ready := false
 	for i := range rows {
 		if rows[i].Stage == driver.Ready {
 			topics.Add(rows[i].Topic)
 			ready = true
 		}
 	}
-	if !ready {
-		return
-	}
-	if payload, due := t.d.hearing.Due(topics.Take()); due {
-		t.notifies = true
-		t.add("notify", []any{t.d.names.channel(), payload}, nil)
-	}
+	return topics.Take(), ready
 }
 
 // retract has the next append notify in place of this one, if that was to notify and has written nothing.

@@ -258,7 +258,7 @@ func provenSQL(ctx context.Context, handle sqlkit.Handle) error {
 // withSession marks the error of a statement in a caller's transaction whose session has ended, such as for
 // idle_in_transaction_session_timeout.
 func withSession(ctx context.Context, conn *pgx.Conn, err error) error {
-	if err == nil || ctx.Err() != nil || errors.Is(err, outmill.ErrInvalidTx) {
+	if err == nil || storekit.Ended(ctx) != nil || errors.Is(err, outmill.ErrInvalidTx) {
 		return err
 	}
 	if conn != nil && conn.IsClosed() || isConnection(err) {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/outmill/outmill/engine/driver"
+	"github.com/outmill/outmill/storekit/sqlkit"
 )
 
 const (
@@ -32,29 +33,25 @@ WHERE seq IN (SELECT value FROM json_each(?1))`
 	SELECT seq FROM {p:records} INDEXED BY {p:unrouted} WHERE grp = '' AND stage IN (0, 3) AND topic = ?1 ORDER BY seq LIMIT ?3)`
 )
 
+// sqlUpdates are the statements of the kinds of updates.
+var sqlUpdates = map[sqlkit.UpdateKind]string{sqlkit.Lease: sqlLease, sqlkit.Extend: sqlExtend, sqlkit.Change: sqlChange}
+
 // Apply writes the changes of rows, and then the notes. Nobody else has changed the rows since the transaction has read them.
 func (t *tx) Apply(ctx context.Context, c driver.Changes) (none driver.Applied, _ error) {
-	changes, unrouted := map[change][]int64{}, []int64{}
+	var updates sqlkit.Updates
 	for i := range c.Rows {
-		was, now := &c.Rows[i].Was, &c.Rows[i].Now
-		how := changeOf(&c.Rows[i])
-		changes[how] = append(changes[how], was.Seq)
-		t.state.Unrouted = t.state.Unrouted || now.Group == ""
-		if was.Group != now.Group {
-			unrouted = append(unrouted, was.Seq)
-		}
+		updates.Add(&c.Rows[i])
+		t.state.Unrouted = t.state.Unrouted || c.Rows[i].Now.Group == ""
 	}
-	for how, seqs := range changes {
-		if err := t.exec(ctx, how.template, append([]any{jsonOf(seqs)}, how.args[:how.n]...)...); err != nil {
-			return none, err
-		}
+	err := updates.Each(func(kind sqlkit.UpdateKind, values []any, seqs []int64) error {
+		return t.exec(ctx, sqlUpdates[kind], append([]any{jsonOf(seqs)}, values...)...)
+	})
+	if err != nil {
+		return none, err
 	}
-	for _, n := range c.Notes {
-		_, paused := driver.ByPause(n.Blocker)
-		t.state.Notes, t.state.Paused = true, t.state.Paused || paused
-	}
+	t.state.Noted(c.Notes)
 	return none, t.execEach(ctx, []lists{
-		{sqlUnroute, jsonOf(unrouted)}, {sqlDelete, seqsOf(c.Delete)},
+		{sqlUnroute, listOf(updates.Unrouted, func(seq *int64) int64 { return *seq })}, {sqlDelete, seqsOf(c.Delete)},
 		{sqlOpen, noteList(c.Open)}, {sqlDrop, noteList(c.Drop)}, {sqlNote, noteList(c.Notes)},
 	}...)
 }
@@ -73,35 +70,6 @@ func (t *tx) execEach(ctx context.Context, all ...lists) error {
 		}
 	}
 	return nil
-}
-
-// change is what one statement writes of a row, in args from its second parameter on. The rows for which that is the same are
-// written together.
-type change struct {
-	template string
-	n        int
-	args     [15]any
-}
-
-func changeOf(both *driver.Change) change {
-	was, now := &both.Was, &both.Now
-	switch {
-	case both.IsLease():
-		return change{sqlLease, 5, [15]any{int64(now.Wake), now.Owner, now.Worker, now.Attempts - was.Attempts, now.Expiries - was.Expiries}}
-	case both.IsExtension():
-		return change{sqlExtend, 1, [15]any{int64(now.Wake)}}
-	}
-	var failed any
-	if now.Error != nil {
-		failed = *now.Error
-	}
-	// A row that could not be read gets its whole state. In others these times differ from row to row.
-	readable := was.Broken == ""
-	return change{sqlChange, 15, [15]any{
-		int64(now.Stage), int64(now.Wake), nullIf(readable && was.Next == now.Next, int64(now.Next)),
-		nullIf(readable && was.Expires == now.Expires, int64(now.Expires)), now.Attempts, now.Claims, now.Expiries, now.Owner, now.Worker,
-		now.Under, now.Parked, int64(now.Processed), now.By, failed, now.Tried,
-	}}
 }
 
 func (t *tx) Adopt(ctx context.Context, from driver.Line, group string, limit int) (int, error) {

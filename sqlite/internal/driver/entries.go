@@ -22,7 +22,7 @@ ON CONFLICT (kind, key) DO NOTHING`
 	sqlEntries = `SELECT +kind, +key, at, made_at, +value FROM {p:entries}
 WHERE (kind, key) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?1))`
 
-	sqlCountEntries = `SELECT count(*) FROM {p:entries} WHERE kind = ?1`
+	sqlCountEntries = `SELECT (SELECT count(*) FROM {p:entries} WHERE kind = j.value) FROM json_each(?1) AS j ORDER BY j.rowid`
 
 	sqlRange = `SELECT +kind, +key, at, made_at, +value FROM {p:entries} WHERE kind = ?1 AND key >= ?2 AND key < ?3 ORDER BY key LIMIT ?4`
 
@@ -77,9 +77,8 @@ func (t *tx) Entries(ctx context.Context, _ bool, keys ...driver.Entry) ([]drive
 	return t.entries(ctx, sqlEntries, entryList(keys))
 }
 
-func (t *tx) CountEntries(ctx context.Context, kind string) (int, error) {
-	n, err := t.number(ctx, sqlCountEntries, kind)
-	return int(n), err
+func (t *tx) CountEntries(ctx context.Context, kinds ...string) ([]int, error) {
+	return list(ctx, t, func(v *values, n *int) { *n = int(v.number(0)) }, sqlCountEntries, jsonOf(kinds))
 }
 
 func (t *tx) Scan(ctx context.Context, kind, prefix string) ([]driver.Entry, error) {

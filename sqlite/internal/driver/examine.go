@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 
 	sqlite3 "modernc.org/sqlite/lib"
 
@@ -53,15 +52,10 @@ func (d *Driver) examineParts(ctx context.Context, e *roles.Examination) error {
 		return err
 	}
 	there, err := d.plain(d.db).texts(ctx, sqlParts)
-	if err != nil {
-		return err
+	if err == nil {
+		sqlkit.Examine(e, parts, d.config.Prefix, there)
 	}
-	for _, part := range parts {
-		if name := d.config.Prefix + part.Name; !slices.Contains(there, name) {
-			e.Add(storekit.MissingPart(part.Kind, name, "Calls that name it fail.", part.Kind != "view"))
-		}
-	}
-	return nil
+	return err
 }
 
 // examineLock takes the write lock, changes nothing under it, and gives it back. It waits for the lock itself, because

@@ -2,6 +2,9 @@ package driver
 
 import (
 	"context"
+	"strings"
+
+	"github.com/google/uuid"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
@@ -37,8 +40,9 @@ func readBlocked(v *values, r *driver.Row) {
 }
 
 const (
-	sqlFind  = `SELECT ` + rowColumns + `, ` + blocked + ` FROM {p:records} AS r WHERE r.id IN (SELECT value FROM json_each(?1))`
-	sqlAfter = `SELECT id FROM {p:records} WHERE id > ?1 ORDER BY id LIMIT ?2`
+	sqlFind = `SELECT ` + rowColumns + `, ` + blocked + ` FROM {p:records} AS r WHERE r.id IN (SELECT value FROM json_each(?1))`
+	// The ids are one text: to step from row to row takes several times as long. An id that somebody has written by hand may have blanks.
+	sqlAfter = `SELECT group_concat(replace(id, ' ', '_'), ' '), max(id) FROM (SELECT id FROM {p:records} WHERE id > ?1 ORDER BY id LIMIT ?2)`
 	// A topic that begins with a blank is that of a part. A stage that no row has is broken, and the engine takes it for the first.
 	sqlLike = `SELECT ` + rowColumns + `, ` + blocked + ` FROM {p:records} AS r WHERE r.id > ?1 AND r.id <= ?2
 	AND ?3 IN ('', r.grp) AND (?4 IN ('', r.topic) OR r.topic < '!') AND ?5 IN ('', r.key) AND ?6 IN ('', r.tenant_id)
@@ -55,15 +59,32 @@ func (t *tx) Lock(ctx context.Context, id outmill.WorkItemID) (r driver.Row, fou
 	return append(rows, r)[0], len(rows) > 0, err
 }
 
+// foundIDs are ids in their order, with blanks between them, and the last one; last is nil if no row was found.
+type foundIDs struct {
+	texts string
+	last  any
+}
+
+// ids parses the texts. A text that is no id becomes the zero id, and readRow names the fault in Broken.
+func (f foundIDs) ids() []outmill.WorkItemID {
+	texts := strings.Split(f.texts, " ")
+	ids := make([]outmill.WorkItemID, len(texts))
+	for i, text := range texts {
+		if id, err := uuid.Parse(text); err == nil {
+			ids[i] = outmill.WorkItemID(id)
+		}
+	}
+	return ids
+}
+
+// After finds the ids first, and then those rows that are like the given one.
 func (t *tx) After(ctx context.Context, id outmill.WorkItemID, limit int, like driver.Like) ([]outmill.WorkItemID, []driver.Row, error) {
-	var last any
-	ids, err := list(ctx, t, func(v *values, id *outmill.WorkItemID) {
-		last, *id = v.got[0], outmill.WorkItemID(v.id(0))
-		v.broken() // The row says so.
-	}, sqlAfter, id.String(), limit)
-	if err != nil || len(ids) == 0 {
+	read := func(v *values, found *foundIDs) { found.texts, found.last = v.text(0), v.got[1] }
+	found, err := list(ctx, t, read, sqlAfter, id.String(), limit)
+	if err != nil || found[0].last == nil {
 		return nil, nil, err
 	}
+	ids, last := found[0].ids(), found[0].last
 	rows, err := list(ctx, t, readBlocked, sqlLike, id.String(), last, like.Group, like.Topic, like.Key, like.Tenant, like.MessageID,
 		like.CorrelationID, int(like.First), int(like.Last))
 	return ids, rows, err

@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"math"
+	"strings"
 
 	"github.com/outmill/outmill/engine/driver"
 )
@@ -77,8 +78,12 @@ func (t *tx) Rows(ctx context.Context, searches ...driver.Search) (all []driver.
 	return all, nil
 }
 
-// counted is the beginning of a statement that counts what a search finds.
-const counted = `SELECT count(*), coalesce(sum(next_at > ?3 AND stage <> 4), 0),
+// counted counts what a search finds. It reads the columns that it needs alone: to bring all of them takes twice as long.
+func counted(search string) string {
+	return countOf + strings.ReplaceAll(search, rowColumns, `r.seq, r.stage, r.wake_at, r.next_at, r.expires_at`) + ")"
+}
+
+const countOf = `SELECT count(*), coalesce(sum(next_at > ?3 AND stage <> 4), 0),
 	coalesce(min(iif(` + notExpired + `, iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (`
 
 func (t *tx) Count(ctx context.Context, searches ...driver.Search) (all []driver.Counted, _ error) {
@@ -86,7 +91,7 @@ func (t *tx) Count(ctx context.Context, searches ...driver.Search) (all []driver
 		text, args := t.search(s)
 		found, err := list(ctx, t, func(v *values, c *driver.Counted) {
 			c.N, c.Later, c.Oldest = v.count(0), v.count(1), driver.Time(v.number(2))
-		}, counted+text+")", args...)
+		}, counted(text), args...)
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/roles"
@@ -78,12 +79,6 @@ func NewEnv(t *testing.T, open func(t *testing.T, options Options) Harness, opti
 	return &Env{T: t, Ctx: ctx, Harness: harness, Options: options, Store: store, open: open, claims: &atomic.Int64{}}
 }
 
-// Old reports whether the store is one of storetest.Old.
-func (e *Env) Old() bool {
-	_, old := e.Harness.(interface{ Old() })
-	return old
-}
-
 // Long skips a sentence of a suite that takes seconds, unless all tests are asked for. leftOut
 // describes the skipped work. Tests that check one sentence alone never skip it.
 func (e *Env) Long(leftOut string) {
@@ -101,6 +96,21 @@ func (e *Env) Bare() *Env {
 
 // Fresh returns an Env with another empty store.
 func (e *Env) Fresh() *Env { return NewEnv(e.T, e.open, e.Options) }
+
+// Together runs n calls at the same time, and waits for them. The first that fails ends the others, which may wait for its part of the
+// work: until then Ctx is theirs.
+func (e *Env) Together(n int, call func(i int) error) {
+	e.T.Helper()
+	was := e.Ctx
+	all, ctx := errgroup.WithContext(was)
+	e.Ctx = ctx
+	for i := range n {
+		all.Go(func() error { return call(i) })
+	}
+	err := all.Wait()
+	e.Ctx = was
+	require.NoError(e.T, err)
+}
 
 // Reopen returns a second store on the same database.
 func (e *Env) Reopen() outmill.Store {

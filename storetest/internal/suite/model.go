@@ -20,8 +20,8 @@ type model struct {
 	// inSteps is true for a store that queues due records in steps. A claim of such a store may
 	// see the queue as it was at an earlier time.
 	inSteps bool
-	// old is true for a store of storetest.Old, and fair for one whose topics are all fair.
-	old, fair bool
+	// fair is true for a store whose topics are all fair.
+	fair bool
 	// tidied has the expired leases that the last claim ended.
 	tidied map[*Item]tidiedLease
 	// calls counts the calls that set a due time. It orders the calls that happen at one time.
@@ -337,9 +337,7 @@ func (m *model) parkedBefore(it *Item) bool {
 // fail makes the item dead. With park it parks the later items of the key, and returns them.
 func (m *model) fail(it *Item, park bool) (behind []*Item) {
 	it.toDead()
-	if !m.old {
-		it.Attempts++
-	}
+	it.Attempts++
 	if !park || it.key == "" {
 		return nil
 	}

@@ -29,8 +29,6 @@ type Section struct {
 	Retained bool
 	// BothModes says that retained records change the section, so it always runs in both modes.
 	BothModes bool
-	// New says that stores of storetest.Old do not keep the section yet.
-	New bool
 }
 
 // Sentence is one promise of the contract and the check of it.
@@ -120,9 +118,6 @@ func (s Suite) Check(t *testing.T, section Section, mode Mode) {
 				}
 			}()
 			e := NewEnv(t, s.New, mode.Options)
-			if section.New && e.Old() {
-				t.Skip("not supported by this store yet: it has not moved onto package engine")
-			}
 			e.short = s.short
 			sentence.Check(e)
 		})

@@ -113,7 +113,7 @@ func (w *Walk) Begin(inSteps bool) {
 		_, err := w.Store.DropGroup(w.Ctx(), name)
 		w.NoError(err, "DropGroup")
 	}
-	w.Queue = model{Retain: w.Env.Options.Retain, inSteps: inSteps, old: w.Env.Old(), keys: map[[2]string]time.Duration{}}
+	w.Queue = model{Retain: w.Env.Options.Retain, inSteps: inSteps, keys: map[[2]string]time.Duration{}}
 	w.endPauses()
 	w.owners = []outmill.OwnerToken{outmill.NewOwnerToken(), outmill.NewOwnerToken(), outmill.NewOwnerToken()}
 	clock := Rec(w.prefix+"clock", "tick")

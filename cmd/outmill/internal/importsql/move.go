@@ -17,11 +17,11 @@ import (
 
 // Waiting counts the committed messages that wait to be moved.
 func Waiting(ctx context.Context, db *sql.DB, o Options) (int, error) {
-	t, err := find(ctx, db, o)
+	m, err := find(ctx, db, o)
 	if err != nil {
 		return 0, err
 	}
-	return t.waiting(ctx, db)
+	return m.waiting(ctx, db)
 }
 
 // Result counts the messages of a move.
@@ -36,15 +36,15 @@ type Result struct {
 // result has what was moved before; a repeated move goes on there. A row that cannot be
 // moved stops the move in front of it.
 func Move(ctx context.Context, db *sql.DB, o Options, store outmill.Writer, progress func(Result)) (result Result, err error) {
-	t, err := find(ctx, db, o)
+	m, err := find(ctx, db, o)
 	if err != nil {
 		return result, err
 	}
-	if err := t.prepare(ctx, db); err != nil {
+	if err := m.prepare(ctx, db); err != nil {
 		return result, err
 	}
 	for last := time.Now(); ; {
-		n, err := t.step(ctx, db, store, &result)
+		n, err := m.step(ctx, db, store, &result)
 		if err != nil {
 			return result, err
 		}
@@ -53,11 +53,11 @@ func Move(ctx context.Context, db *sql.DB, o Options, store outmill.Writer, prog
 			progress(result)
 			continue
 		}
-		left, err := t.waiting(ctx, db)
+		left, err := m.waiting(ctx, db)
 		if err != nil || left == 0 {
 			return result, err
 		}
-		if time.Since(last) >= t.Wait {
+		if time.Since(last) >= m.Wait {
 			return result, fmt.Errorf("%d committed messages wait until older transactions of the server end: end those, or run it again later",
 				left)
 		}
@@ -82,23 +82,23 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // step moves one batch and returns the number of its rows.
-func (t table) step(ctx context.Context, db *sql.DB, store outmill.Writer, result *Result) (n int, err error) {
-	tx, err := db.BeginTx(ctx, nil)
+func (m move) step(ctx context.Context, db *sql.DB, store outmill.Writer, result *Result) (n int, err error) {
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: m.level()})
 	if err != nil {
 		return 0, err
 	}
 	// After the commit it does nothing.
 	defer func() { _ = tx.Rollback() }()
-	rows, err := t.next(ctx, tx)
+	rows, err := m.next(ctx, tx)
 	if err != nil || len(rows) == 0 {
 		return 0, err
 	}
-	records, good, refused := t.records(rows)
+	records, good, refused := m.records(rows)
 	if len(good) > 0 {
 		if err := store.Append(ctx, records...); err != nil {
 			return 0, err
 		}
-		if err := t.done(ctx, tx, good); err != nil {
+		if err := m.done(ctx, tx, good); err != nil {
 			return 0, err
 		}
 		if err := tx.Commit(); err != nil {
@@ -116,12 +116,12 @@ func (t table) step(ctx context.Context, db *sql.DB, store outmill.Writer, resul
 }
 
 // records makes the records of the rows up to the first that cannot be moved.
-func (t table) records(rows []row) (records []*outmill.Record, good []row, refused error) {
+func (m move) records(rows []row) (records []*outmill.Record, good []row, refused error) {
 	for i, r := range rows {
-		record, err := t.record(r)
+		record, err := m.record(r)
 		if err != nil {
 			return records, rows[:i], fmt.Errorf("the row with the offset %d and the uuid %.60q of %s %w; "+
-				"repair or delete the row, then run it again", r.offset, r.uuid, t.messages, err)
+				"repair or delete the row, then run it again", r.offset, r.uuid, m.name(), err)
 		}
 		records = append(records, record)
 	}
@@ -129,7 +129,7 @@ func (t table) records(rows []row) (records []*outmill.Record, good []row, refus
 }
 
 // record never repeats an error of encoding/json, which shows pieces of the payload.
-func (t table) record(r row) (*outmill.Record, error) {
+func (m move) record(r row) (*outmill.Record, error) {
 	msg := message.NewMessage(r.uuid, r.payload)
 	if len(r.metadata) > 0 && json.Unmarshal(r.metadata, &msg.Metadata) != nil {
 		return nil, errors.New("has metadata that are no JSON object of texts")
@@ -137,24 +137,24 @@ func (t table) record(r row) (*outmill.Record, error) {
 	if msg.Metadata == nil {
 		msg.Metadata = message.Metadata{}
 	}
-	topic := t.As
+	topic := m.As
 	if topic == "" {
-		topic = t.Topic
+		topic = m.Topic
 	}
-	if t.Enveloped {
+	if m.Enveloped {
 		var err error
 		if topic, msg, err = unwrap(msg); err != nil {
 			return nil, err
 		}
 	}
-	if key := msg.Metadata[t.KeyFrom]; t.KeyFrom != "" && key != "" && msg.Metadata[outmill.MetadataKey] == "" {
+	if key := msg.Metadata[m.KeyFrom]; m.KeyFrom != "" && key != "" && msg.Metadata[outmill.MetadataKey] == "" {
 		outmill.SetKey(msg, key)
 	}
-	if err := t.Delays.apply(msg); err != nil {
+	if err := m.Delays.apply(msg); err != nil {
 		return nil, err
 	}
 	// The uuid alone would not do: a service may publish one message twice.
-	outmill.SetDedupKey(msg, fmt.Sprintf("watermill-sql/%s/%d/%s", t.Topic, r.offset, r.uuid))
+	outmill.SetDedupKey(msg, fmt.Sprintf("watermill-sql/%s/%d/%s", m.Topic, r.offset, r.uuid))
 	record, err := storekit.RecordOf(topic, msg)
 	if err != nil {
 		return nil, fmt.Errorf("makes no record: %w", err)

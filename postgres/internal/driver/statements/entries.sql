@@ -27,8 +27,8 @@ SELECT e.kind, e.key, e.at, e.made_at, e.value FROM (SELECT * FROM unnest($1::te
 JOIN {p:entries} AS e ON e.kind = ANY (ARRAY[u.kind]) AND e.key = u.key FOR UPDATE OF e
 
 -- name: count_entries
--- How many there are of a kind.
-SELECT count(*) FROM {p:entries} WHERE kind = $1::text
+-- How many there are of each kind, in the order of the list.
+SELECT (SELECT count(*) FROM {p:entries} AS e WHERE e.kind = u.kind) FROM unnest($1::text[]) WITH ORDINALITY AS u (kind, place) ORDER BY u.place
 
 -- name: scan
 -- Entries by a prefix of their keys. The last character of Unicode ends each prefix.

@@ -27,9 +27,22 @@ SELECT topic FROM {p:log_lines}() AS l (topic)
 SELECT {p:log_any}($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, $5::boolean)
 
 -- name: log_due
--- Since when something of each chain is due: the lines $1, the chains $2, their begins $3 and $4, and now.
-SELECT d.topic, d.first FROM (SELECT u.topic, {p:log_due}(u.topic, u.chain, u.begin_pos, nullif(u.begin_seen, '')::pg_snapshot, {now:5}) AS first
-	FROM unnest($1::text[], $2::text::bigint[], $3::text::bigint[], $4::text[]) AS u (topic, chain, begin_pos, begin_seen)) AS d WHERE d.first IS NOT NULL
+-- Since when something of each chain is due: the lines $1, the chains $2, their begins $3 and $4, and now. Most chains have passed all rows, or
+-- go on with the next one. A chain that has more to look at is asked by itself: odd says so.
+SELECT d.topic, d.first FROM (
+	SELECT c.topic, CASE WHEN o.odd THEN {p:log_due}(c.topic, c.chain, c.begin_pos, nullif(c.begin_seen, '')::pg_snapshot, {now:5}) ELSE n.created_at END AS first
+	FROM unnest($1::text[], $2::text::bigint[], $3::text::bigint[], $4::text[]) AS c (topic, chain, begin_pos, begin_seen)
+	LEFT JOIN LATERAL (SELECT b.pos, cardinality(b.since) > 1 OR b.since[cardinality(b.since)] < b.pos
+			AND (pg_snapshot_xmax(b.seen) < b.horizon OR b.bound < b.pos) AS late FROM {p:batches} AS b
+		WHERE b.topic = c.topic AND b.chain = c.chain ORDER BY b.n DESC LIMIT 1) AS b ON true
+	CROSS JOIN LATERAL (SELECT coalesce(b.pos, c.begin_pos) AS pos, coalesce(b.late, true) AS late OFFSET 0) AS k
+	LEFT JOIN LATERAL (SELECT l.created_at FROM {p:log} AS l WHERE l.topic = c.topic AND l.pos > k.pos ORDER BY l.pos LIMIT 1) AS n ON true
+	CROSS JOIN LATERAL (SELECT (SELECT 1 FROM {p:log_in_work}(c.topic, c.chain) LIMIT 1) IS NOT NULL
+		OR (SELECT 1 FROM {p:left_rows} AS w WHERE w.topic = c.topic AND w.chain = c.chain LIMIT 1) IS NOT NULL
+		OR k.late AND (SELECT 1 FROM {p:log} AS l WHERE l.topic = c.topic AND l.pos <= k.pos LIMIT 1) IS NOT NULL
+		OR n.created_at IS NOT NULL AND ((SELECT 1 FROM {p:skips} AS s WHERE s.topic = c.topic AND s.chain = c.chain AND s.pos > k.pos LIMIT 1) IS NOT NULL
+			OR (SELECT 1 FROM {p:skip_ranges} AS r WHERE r.topic = c.topic AND r.chain = c.chain AND r.to_pos > k.pos LIMIT 1) IS NOT NULL) AS odd OFFSET 0) AS o
+) AS d WHERE d.first IS NOT NULL
 
 -- name: log_check
 -- What an append needs of the registrations of $2, at the time $1 of the process if that is not 0; see insert. $4 is the last event that they
@@ -37,8 +50,8 @@ SELECT d.topic, d.first FROM (SELECT u.topic, {p:log_due}(u.topic, u.chain, u.be
 -- one if appends of today go to another segment than the guessed one, $5, which could not be truncated while a process goes on to append there.
 -- It runs in callers' transactions with their settings, so it says where its operators are: see append_within.go.
 SELECT CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN {p:now}() OPERATOR(pg_catalog.-) $1::bigint ELSE 0::bigint END AS later,
-	CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN (SELECT last FROM {p:events}) ELSE $4::bigint END AS event FROM {p:meta}
-	WHERE routes OPERATOR(pg_catalog.=) $2::bigint AND ($1::bigint OPERATOR(pg_catalog.=) 0::bigint
+	CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN (SELECT last FROM {p:events} WHERE only_row) ELSE $4::bigint END AS event FROM {p:meta}
+	WHERE only_row AND routes OPERATOR(pg_catalog.=) $2::bigint AND ($1::bigint OPERATOR(pg_catalog.=) 0::bigint
 		OR version OPERATOR(pg_catalog.>=) $3::integer AND compatible OPERATOR(pg_catalog.<=) $3::integer AND segment OPERATOR(pg_catalog.=) $5::integer)
 
 -- name: log_copying
@@ -102,10 +115,14 @@ SELECT l.topic, l.pos, l.id, (($3::text = '' OR l.key = $3::text) AND ($4::text 
 FROM {p:log} AS l WHERE l.id >= $1::text::uuid ORDER BY l.id LIMIT $2::bigint
 
 -- name: log_places
--- Which of the places $5 the chain has not read, or has in a batch.
-SELECT r.pos, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.size, l.event, coalesce(r.n, -1), coalesce(r.token, 0), r.size, r.ordinal,
-	r.lease_until, r.owner, r.worker
-FROM {p:log_places}($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, $5::text::bigint[]) AS r
+-- Which of their places chains of the line $1 have in a batch or, if $5 is true of them, have not read: a chain that has ended has nothing to
+-- read. $2 to $4 are the chains and their begins, and $6 has the places of each, or one list for all.
+SELECT c.nth, r.pos, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.size, l.event, coalesce(r.n, -1), coalesce(r.token, 0), r.size,
+	r.ordinal, r.lease_until, r.owner, r.worker
+FROM (SELECT u.*, coalesce(($6::text[])[u.nth], ($6::text[])[1])::bigint[] AS places FROM unnest($2::text::bigint[], $3::text::bigint[], $4::text[],
+		$5::text::boolean[]) WITH ORDINALITY AS u (chain, begin_pos, begin_seen, unread, nth)
+		WHERE u.unread OR (SELECT 1 FROM {p:log_in_work}($1::text, u.chain) LIMIT 1) IS NOT NULL OFFSET 0) AS c
+	CROSS JOIN LATERAL {p:log_places}($1::text, c.chain, c.begin_pos, nullif(c.begin_seen, '')::pg_snapshot, c.places, c.unread) AS r
 	CROSS JOIN LATERAL (SELECT g.*, {p:log_size}(g) AS size FROM {p:log} AS g WHERE g.topic = $1::text AND g.pos = r.pos OFFSET 0) AS l
 
 -- name: log_leased

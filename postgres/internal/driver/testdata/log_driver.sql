@@ -29,8 +29,8 @@ SELECT /* outmill log_change_unread */ r FROM "outmill"."log_change_unread"($1::
 
 -- log_check
 SELECT /* outmill log_check */ CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN "outmill"."now"() OPERATOR(pg_catalog.-) $1::bigint ELSE 0::bigint END AS later,
-	CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
-	WHERE routes OPERATOR(pg_catalog.=) $2::bigint AND ($1::bigint OPERATOR(pg_catalog.=) 0::bigint
+	CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN (SELECT last FROM "outmill"."events" WHERE only_row) ELSE $4::bigint END AS event FROM "outmill"."meta"
+	WHERE only_row AND routes OPERATOR(pg_catalog.=) $2::bigint AND ($1::bigint OPERATOR(pg_catalog.=) 0::bigint
 		OR version OPERATOR(pg_catalog.>=) $3::integer AND compatible OPERATOR(pg_catalog.<=) $3::integer AND segment OPERATOR(pg_catalog.=) $5::integer);
 
 -- log_content
@@ -59,8 +59,20 @@ SELECT /* outmill log_count */ count(*) FROM "outmill"."log_page"($1::text, $2::
 SELECT /* outmill log_dropped */ "outmill"."log_dropped"($1::text, $2::bigint);
 
 -- log_due
-SELECT /* outmill log_due */ d.topic, d.first FROM (SELECT u.topic, "outmill"."log_due"(u.topic, u.chain, u.begin_pos, nullif(u.begin_seen, '')::pg_snapshot, coalesce(nullif($5::bigint, 0), (SELECT "outmill"."now"()))) AS first
-	FROM unnest($1::text[], $2::text::bigint[], $3::text::bigint[], $4::text[]) AS u (topic, chain, begin_pos, begin_seen)) AS d WHERE d.first IS NOT NULL;
+SELECT /* outmill log_due */ d.topic, d.first FROM (
+	SELECT c.topic, CASE WHEN o.odd THEN "outmill"."log_due"(c.topic, c.chain, c.begin_pos, nullif(c.begin_seen, '')::pg_snapshot, coalesce(nullif($5::bigint, 0), (SELECT "outmill"."now"()))) ELSE n.created_at END AS first
+	FROM unnest($1::text[], $2::text::bigint[], $3::text::bigint[], $4::text[]) AS c (topic, chain, begin_pos, begin_seen)
+	LEFT JOIN LATERAL (SELECT b.pos, cardinality(b.since) > 1 OR b.since[cardinality(b.since)] < b.pos
+			AND (pg_snapshot_xmax(b.seen) < b.horizon OR b.bound < b.pos) AS late FROM "outmill"."batches" AS b
+		WHERE b.topic = c.topic AND b.chain = c.chain ORDER BY b.n DESC LIMIT 1) AS b ON true
+	CROSS JOIN LATERAL (SELECT coalesce(b.pos, c.begin_pos) AS pos, coalesce(b.late, true) AS late OFFSET 0) AS k
+	LEFT JOIN LATERAL (SELECT l.created_at FROM "outmill"."log" AS l WHERE l.topic = c.topic AND l.pos > k.pos ORDER BY l.pos LIMIT 1) AS n ON true
+	CROSS JOIN LATERAL (SELECT (SELECT 1 FROM "outmill"."log_in_work"(c.topic, c.chain) LIMIT 1) IS NOT NULL
+		OR (SELECT 1 FROM "outmill"."left_rows" AS w WHERE w.topic = c.topic AND w.chain = c.chain LIMIT 1) IS NOT NULL
+		OR k.late AND (SELECT 1 FROM "outmill"."log" AS l WHERE l.topic = c.topic AND l.pos <= k.pos LIMIT 1) IS NOT NULL
+		OR n.created_at IS NOT NULL AND ((SELECT 1 FROM "outmill"."skips" AS s WHERE s.topic = c.topic AND s.chain = c.chain AND s.pos > k.pos LIMIT 1) IS NOT NULL
+			OR (SELECT 1 FROM "outmill"."skip_ranges" AS r WHERE r.topic = c.topic AND r.chain = c.chain AND r.to_pos > k.pos LIMIT 1) IS NOT NULL) AS odd OFFSET 0) AS o
+) AS d WHERE d.first IS NOT NULL;
 
 -- log_extend_rows
 SELECT /* outmill log_extend_rows */ "outmill"."log_extend_rows"($1::text, $2::bigint, $3::bigint, $4::bigint, $5::text::bit varying, $6::bigint, $7::bigint);
@@ -80,8 +92,8 @@ SELECT /* outmill log_ids */ 1 FROM unnest($1::text::uuid[], $2::text::uuid[]) A
 
 -- log_insert_0
 WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN "outmill"."now"() OPERATOR(pg_catalog.-) $1::bigint ELSE 0::bigint END AS later,
-	CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
-	WHERE routes OPERATOR(pg_catalog.=) $2::bigint AND ($1::bigint OPERATOR(pg_catalog.=) 0::bigint
+	CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN (SELECT last FROM "outmill"."events" WHERE only_row) ELSE $4::bigint END AS event FROM "outmill"."meta"
+	WHERE only_row AND routes OPERATOR(pg_catalog.=) $2::bigint AND ($1::bigint OPERATOR(pg_catalog.=) 0::bigint
 		OR version OPERATOR(pg_catalog.>=) $3::integer AND compatible OPERATOR(pg_catalog.<=) $3::integer AND segment OPERATOR(pg_catalog.=) $5::integer)),
 inserted AS (INSERT INTO "outmill"."log_0" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
@@ -106,8 +118,8 @@ SELECT later FROM m;
 
 -- log_insert_1
 WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN "outmill"."now"() OPERATOR(pg_catalog.-) $1::bigint ELSE 0::bigint END AS later,
-	CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
-	WHERE routes OPERATOR(pg_catalog.=) $2::bigint AND ($1::bigint OPERATOR(pg_catalog.=) 0::bigint
+	CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN (SELECT last FROM "outmill"."events" WHERE only_row) ELSE $4::bigint END AS event FROM "outmill"."meta"
+	WHERE only_row AND routes OPERATOR(pg_catalog.=) $2::bigint AND ($1::bigint OPERATOR(pg_catalog.=) 0::bigint
 		OR version OPERATOR(pg_catalog.>=) $3::integer AND compatible OPERATOR(pg_catalog.<=) $3::integer AND segment OPERATOR(pg_catalog.=) $5::integer)),
 inserted AS (INSERT INTO "outmill"."log_1" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
@@ -132,8 +144,8 @@ SELECT later FROM m;
 
 -- log_insert_2
 WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN "outmill"."now"() OPERATOR(pg_catalog.-) $1::bigint ELSE 0::bigint END AS later,
-	CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
-	WHERE routes OPERATOR(pg_catalog.=) $2::bigint AND ($1::bigint OPERATOR(pg_catalog.=) 0::bigint
+	CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN (SELECT last FROM "outmill"."events" WHERE only_row) ELSE $4::bigint END AS event FROM "outmill"."meta"
+	WHERE only_row AND routes OPERATOR(pg_catalog.=) $2::bigint AND ($1::bigint OPERATOR(pg_catalog.=) 0::bigint
 		OR version OPERATOR(pg_catalog.>=) $3::integer AND compatible OPERATOR(pg_catalog.<=) $3::integer AND segment OPERATOR(pg_catalog.=) $5::integer)),
 inserted AS (INSERT INTO "outmill"."log_2" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
@@ -158,8 +170,8 @@ SELECT later FROM m;
 
 -- log_insert_one_0
 WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN "outmill"."now"() OPERATOR(pg_catalog.-) $1::bigint ELSE 0::bigint END AS later,
-	CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
-	WHERE routes OPERATOR(pg_catalog.=) $2::bigint AND ($1::bigint OPERATOR(pg_catalog.=) 0::bigint
+	CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN (SELECT last FROM "outmill"."events" WHERE only_row) ELSE $4::bigint END AS event FROM "outmill"."meta"
+	WHERE only_row AND routes OPERATOR(pg_catalog.=) $2::bigint AND ($1::bigint OPERATOR(pg_catalog.=) 0::bigint
 		OR version OPERATOR(pg_catalog.>=) $3::integer AND compatible OPERATOR(pg_catalog.<=) $3::integer AND segment OPERATOR(pg_catalog.=) $5::integer)),
 inserted AS (INSERT INTO "outmill"."log_0" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
@@ -184,8 +196,8 @@ SELECT later FROM m;
 
 -- log_insert_one_1
 WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN "outmill"."now"() OPERATOR(pg_catalog.-) $1::bigint ELSE 0::bigint END AS later,
-	CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
-	WHERE routes OPERATOR(pg_catalog.=) $2::bigint AND ($1::bigint OPERATOR(pg_catalog.=) 0::bigint
+	CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN (SELECT last FROM "outmill"."events" WHERE only_row) ELSE $4::bigint END AS event FROM "outmill"."meta"
+	WHERE only_row AND routes OPERATOR(pg_catalog.=) $2::bigint AND ($1::bigint OPERATOR(pg_catalog.=) 0::bigint
 		OR version OPERATOR(pg_catalog.>=) $3::integer AND compatible OPERATOR(pg_catalog.<=) $3::integer AND segment OPERATOR(pg_catalog.=) $5::integer)),
 inserted AS (INSERT INTO "outmill"."log_1" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
@@ -210,8 +222,8 @@ SELECT later FROM m;
 
 -- log_insert_one_2
 WITH /* outmill log_insert */ m AS MATERIALIZED (SELECT CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN "outmill"."now"() OPERATOR(pg_catalog.-) $1::bigint ELSE 0::bigint END AS later,
-	CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN (SELECT last FROM "outmill"."events") ELSE $4::bigint END AS event FROM "outmill"."meta"
-	WHERE routes OPERATOR(pg_catalog.=) $2::bigint AND ($1::bigint OPERATOR(pg_catalog.=) 0::bigint
+	CASE WHEN $1::bigint OPERATOR(pg_catalog.<>) 0::bigint THEN (SELECT last FROM "outmill"."events" WHERE only_row) ELSE $4::bigint END AS event FROM "outmill"."meta"
+	WHERE only_row AND routes OPERATOR(pg_catalog.=) $2::bigint AND ($1::bigint OPERATOR(pg_catalog.=) 0::bigint
 		OR version OPERATOR(pg_catalog.>=) $3::integer AND compatible OPERATOR(pg_catalog.<=) $3::integer AND segment OPERATOR(pg_catalog.=) $5::integer)),
 inserted AS (INSERT INTO "outmill"."log_2" (created_at, id, topic, key, message_id, tenant_id, correlation_id, causation_id, traceparent, tracestate, dedup_key,
 	metadata, payload, event)
@@ -250,9 +262,12 @@ SELECT /* outmill log_move_read */ "outmill"."log_move_read"($1::text, $2::text:
 SELECT /* outmill log_owner */ b.owner FROM "outmill"."log_in_work"($1::text, $2::bigint) AS b WHERE b.owner <> $3::text LIMIT 1;
 
 -- log_places
-SELECT /* outmill log_places */ r.pos, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.size, l.event, coalesce(r.n, -1), coalesce(r.token, 0), r.size, r.ordinal,
-	r.lease_until, r.owner, r.worker
-FROM "outmill"."log_places"($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, $5::text::bigint[]) AS r
+SELECT /* outmill log_places */ c.nth, r.pos, l.id, l.created_at, coalesce(l.key, ''), coalesce(l.tenant_id, ''), l.size, l.event, coalesce(r.n, -1), coalesce(r.token, 0), r.size,
+	r.ordinal, r.lease_until, r.owner, r.worker
+FROM (SELECT u.*, coalesce(($6::text[])[u.nth], ($6::text[])[1])::bigint[] AS places FROM unnest($2::text::bigint[], $3::text::bigint[], $4::text[],
+		$5::text::boolean[]) WITH ORDINALITY AS u (chain, begin_pos, begin_seen, unread, nth)
+		WHERE u.unread OR (SELECT 1 FROM "outmill"."log_in_work"($1::text, u.chain) LIMIT 1) IS NOT NULL OFFSET 0) AS c
+	CROSS JOIN LATERAL "outmill"."log_places"($1::text, c.chain, c.begin_pos, nullif(c.begin_seen, '')::pg_snapshot, c.places, c.unread) AS r
 	CROSS JOIN LATERAL (SELECT g.*, "outmill"."log_size"(g) AS size FROM "outmill"."log" AS g WHERE g.topic = $1::text AND g.pos = r.pos OFFSET 0) AS l;
 
 -- log_quiet

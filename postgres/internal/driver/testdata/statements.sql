@@ -384,7 +384,7 @@ UNION ALL SELECT * FROM (SELECT r.seq, r.id, r.grp, r.topic, r.key, r.tenant_id,
 	ORDER BY wake_at, seq LIMIT $3::bigint ) AS leased) AS found;
 
 -- count_entries
-SELECT /* outmill count_entries */ count(*) FROM "outmill"."entries" WHERE kind = $1::text;
+SELECT /* outmill count_entries */ (SELECT count(*) FROM "outmill"."entries" AS e WHERE e.kind = u.kind) FROM unnest($1::text[]) WITH ORDINALITY AS u (kind, place) ORDER BY u.place;
 
 -- delete
 DELETE /* outmill delete */ FROM "outmill"."records" AS r

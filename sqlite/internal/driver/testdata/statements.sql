@@ -535,17 +535,14 @@ UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenan
 
 -- count sqlReady
 SELECT count(*), coalesce(sum(next_at > ?3 AND stage <> 4), 0),
-	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_line" WHERE grp = ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT +?4);
+	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (SELECT r.seq, r.stage, r.wake_at, r.next_at, r.expires_at FROM "outmill_records" AS r INDEXED BY "outmill_line" WHERE grp = ?1 AND topic = ?2 AND stage = 0 ORDER BY seq LIMIT +?4);
 --   CO-ROUTINE (subquery-1)
 --   SEARCH r USING INDEX outmill_line (grp=? AND topic=?)
 --   SCAN (subquery-1)
 
 -- count sqlHeld
 SELECT count(*), coalesce(sum(next_at > ?3 AND stage <> 4), 0),
-	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held" WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 1 UNION ALL SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_held" WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 0 ORDER BY 1 LIMIT +?4);
+	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (SELECT r.seq, r.stage, r.wake_at, r.next_at, r.expires_at FROM "outmill_records" AS r INDEXED BY "outmill_held" WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 1 UNION ALL SELECT r.seq, r.stage, r.wake_at, r.next_at, r.expires_at FROM "outmill_records" AS r INDEXED BY "outmill_held" WHERE grp = ?1 AND topic = ?2 AND stage = 1 AND (under < 'l') = 0 ORDER BY 1 LIMIT +?4);
 --   CO-ROUTINE (subquery-2)
 --   MERGE (UNION ALL)
 --   LEFT
@@ -556,8 +553,7 @@ SELECT count(*), coalesce(sum(next_at > ?3 AND stage <> 4), 0),
 
 -- count sqlTimed
 SELECT count(*), coalesce(sum(next_at > ?3 AND stage <> 4), 0),
-	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
+	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (SELECT r.seq, r.stage, r.wake_at, r.next_at, r.expires_at FROM "outmill_records" AS r INDEXED BY "outmill_later"
 WHERE grp = ?1 AND topic = ?2 AND stage = ?7 AND wake_at <> 0 AND wake_at > ?5 ORDER BY wake_at, seq LIMIT +?4);
 --   CO-ROUTINE (subquery-1)
 --   SEARCH r USING INDEX outmill_later (grp=? AND topic=? AND stage=? AND wake_at>?)
@@ -565,22 +561,18 @@ WHERE grp = ?1 AND topic = ?2 AND stage = ?7 AND wake_at <> 0 AND wake_at > ?5 O
 
 -- count sqlSettled
 SELECT count(*), coalesce(sum(next_at > ?3 AND stage <> 4), 0),
-	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_settled" WHERE grp = ?1 AND topic = ?2 AND stage = ?7 AND stage > 4 ORDER BY seq LIMIT +?4);
+	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (SELECT r.seq, r.stage, r.wake_at, r.next_at, r.expires_at FROM "outmill_records" AS r INDEXED BY "outmill_settled" WHERE grp = ?1 AND topic = ?2 AND stage = ?7 AND stage > 4 ORDER BY seq LIMIT +?4);
 --   CO-ROUTINE (subquery-1)
 --   SEARCH r USING INDEX outmill_settled (grp=? AND topic=? AND stage=?)
 --   SCAN (subquery-1)
 
 -- count sqlByComing
 SELECT count(*), coalesce(sum(next_at > ?3 AND stage <> 4), 0),
-	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
+	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (SELECT * FROM (SELECT r.seq, r.stage, r.wake_at, r.next_at, r.expires_at FROM "outmill_records" AS r INDEXED BY "outmill_later"
 WHERE grp = ?1 AND topic = ?2 AND stage = 2 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT +?4)
-UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
+UNION ALL SELECT * FROM (SELECT r.seq, r.stage, r.wake_at, r.next_at, r.expires_at FROM "outmill_records" AS r INDEXED BY "outmill_later"
 WHERE grp = ?1 AND topic = ?2 AND stage = 3 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT +?4)
-UNION ALL SELECT * FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_later"
+UNION ALL SELECT * FROM (SELECT r.seq, r.stage, r.wake_at, r.next_at, r.expires_at FROM "outmill_records" AS r INDEXED BY "outmill_later"
 WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND wake_at <= ?3 ORDER BY wake_at, seq LIMIT +?4));
 --   CO-ROUTINE (subquery-6)
 --   COMPOUND QUERY
@@ -600,15 +592,16 @@ WHERE grp = ?1 AND topic = ?2 AND stage = 4 AND wake_at <> 0 AND wake_at <= ?3 O
 
 -- count sqlByParked
 SELECT count(*), coalesce(sum(next_at > ?3 AND stage <> 4), 0),
-	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
-	r.attempts, r.claims, r.expiries, +r.owner, +r.worker, +r.under, +r.step, +r.waits_for, r.parked, r.processed_at, +r.processed_by FROM "outmill_records" AS r INDEXED BY "outmill_parked" WHERE grp = ?1 AND topic = ?2 AND key = ?6 AND parked > 0 AND seq > ?5 ORDER BY seq LIMIT +?4);
+	coalesce(min(iif((expires_at = 0 OR expires_at > ?3), iif(stage = 4, wake_at, next_at), NULL)), 0) FROM (SELECT r.seq, r.stage, r.wake_at, r.next_at, r.expires_at FROM "outmill_records" AS r INDEXED BY "outmill_parked" WHERE grp = ?1 AND topic = ?2 AND key = ?6 AND parked > 0 AND seq > ?5 ORDER BY seq LIMIT +?4);
 --   CO-ROUTINE (subquery-1)
 --   SEARCH r USING INDEX outmill_parked (grp=? AND topic=? AND key=? AND seq>?)
 --   SCAN (subquery-1)
 
 -- sqlAfter
-SELECT id FROM "outmill_records" WHERE id > ?1 ORDER BY id LIMIT +?2;
+SELECT group_concat(replace(id, ' ', '_'), ' '), max(id) FROM (SELECT id FROM "outmill_records" WHERE id > ?1 ORDER BY id LIMIT +?2);
+--   CO-ROUTINE (subquery-1)
 --   SEARCH outmill_records USING COVERING INDEX sqlite_autoindex_outmill_records_1 (id>?)
+--   SCAN (subquery-1)
 
 -- sqlLike
 SELECT r.seq, +r.id, +r.grp, +r.topic, +r.key, +r.tenant_id, r.created_at, r.size, r.stage, r.wake_at, r.next_at, r.expires_at,
@@ -730,7 +723,9 @@ WHERE (kind, key) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?1));
 --   SCAN json_each VIRTUAL TABLE INDEX 1:
 
 -- sqlCountEntries
-SELECT count(*) FROM "outmill_entries" WHERE kind = ?1;
+SELECT (SELECT count(*) FROM "outmill_entries" WHERE kind = j.value) FROM json_each(?1) AS j ORDER BY j.rowid;
+--   SCAN j VIRTUAL TABLE INDEX 1:
+--   CORRELATED SCALAR SUBQUERY 1
 --   SEARCH outmill_entries USING PRIMARY KEY (kind=?)
 
 -- sqlRange

@@ -1,0 +1,2 @@
+-- name: InsertSale :exec
+INSERT INTO sales (item) VALUES (?);

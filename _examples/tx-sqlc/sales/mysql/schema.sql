@@ -1,0 +1,3 @@
+CREATE TABLE sales (
+  item varchar(255) PRIMARY KEY
+);
