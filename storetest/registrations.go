@@ -58,6 +58,7 @@ func registrationSentences() []sentence {
 		{"a process that knew the group notices that its registration has gone", endIsKnownElsewhere},
 		{"ExpireRegistrations does no more than its limit of either, and ends all in the end", expireLimit},
 		{"ExpireRegistrations with a limit below 1 is refused", refuseExpireLimit},
+		{"calls succeed while other processes change the registrations all the time", callsBesideRegistrations},
 		{"one call makes several registrations, and renews several", severalAtOnce},
 		{"one bad registration refuses the whole call", oneBadRegistration},
 		{"a negative TTL is refused", refuseNegativeTTL},
@@ -492,6 +493,42 @@ func registeredBetweenRounds(e *env) {
 	require.Len(e.T, left, n-4)
 	e.Append(suite.Rec(orders, "last", suite.WithKey("k")))
 	require.Equal(e.T, append(left, "last"), suite.Names(e.ClaimAll(suite.ByKey)))
+}
+
+// callsBesideRegistrations has two processes register and drop a group each, without a pause.
+func callsBesideRegistrations(e *env) {
+	e.Register(group)
+	ctx, stop := context.WithCancel(e.Ctx)
+	defer stop()
+	var others errgroup.Group
+	for i := range 2 {
+		other, name := e.Reopen(), fmt.Sprint("passing ", i)
+		others.Go(func() error {
+			for ctx.Err() == nil {
+				err := other.RegisterGroup(e.Ctx, outmill.Registration{Group: name})
+				if err == nil {
+					_, err = other.DropGroup(e.Ctx, name)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	owner, orders := outmill.NewOwnerToken(), []func(*outmill.ClaimRequest){suite.ByKey, suite.ByTopic, suite.Plainly}
+	for i, name := range suite.Numbered(9) {
+		e.Append(suite.Rec("orders", name, suite.WithKey(name)))
+		r := e.ClaimOne(owner, name, orders[i%len(orders)])
+		if i%2 == 0 {
+			e.Ack(r)
+			continue
+		}
+		e.Release(r)
+		require.Equal(e.T, 1, e.Delete(r))
+	}
+	stop()
+	require.NoError(e.T, others.Wait())
 }
 
 func renewedBesideJanitor(e *env) {

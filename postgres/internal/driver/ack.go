@@ -31,7 +31,7 @@ func (d *Driver) ackRecords(ctx context.Context, leases []outmill.Lease, durable
 		leases[0].Owner.String(),
 		len(leases),
 	}
-	err = d.repeat(ctx, func(int) error {
+	err = d.repeat(ctx, func(failures) error {
 		left = nil
 		return d.alone(ctx, durable, func(t *tx) {
 			t.add("acked_steps", args, func(scan scan) error {

@@ -114,7 +114,7 @@ func (d *Driver) Limits() storekit.RowLimits {
 
 // View runs fn in a transaction that sees one moment and writes nothing.
 func (d *Driver) View(ctx context.Context, begin driver.Begin, fn func(driver.Tx) error) error {
-	return d.repeat(ctx, func(int) error { return d.run(ctx, sqlView, begin, fn, false, false) })
+	return d.repeat(ctx, func(failures) error { return d.run(ctx, sqlView, begin, fn, false, false) })
 }
 
 // Update runs fn in a transaction.
@@ -124,13 +124,17 @@ func (d *Driver) Update(ctx context.Context, begin driver.Begin, fn func(driver.
 			return err
 		}
 	}
-	return d.repeat(ctx, func(failed int) error {
-		return d.run(ctx, sqlBegin, begin, fn, failed == 0, begin.Inserts && failed >= patientTries)
+	return d.repeat(ctx, func(failed failures) error {
+		return d.run(ctx, sqlBegin, begin, fn, failed.all == 0, failed.stale >= patientTries)
 	})
 }
 
-// patientTries is how often an append begins again because the registrations have changed. Then it locks them.
+// patientTries is how often a transaction begins again because the registrations have changed. Then it locks them, so that it ends however
+// often others change them.
 const patientTries = 3
+
+// failures are how often a transaction has failed, and how often of these because the registrations had changed.
+type failures struct{ all, stale int }
 
 const (
 	sqlBegin  = `BEGIN ISOLATION LEVEL READ COMMITTED`
@@ -138,12 +142,16 @@ const (
 	sqlCommit = `COMMIT`
 )
 
-// repeat runs fn until it succeeds, or fails for a reason that lasts. failed is how often it has failed before.
-func (d *Driver) repeat(ctx context.Context, fn func(failed int) error) error {
-	failed := 0
+// repeat runs fn until it succeeds, or fails for a reason that lasts.
+func (d *Driver) repeat(ctx context.Context, fn func(failures) error) error {
+	var failed failures
 	err := d.conns.Repeat(ctx, passes, func() error {
-		defer func() { failed++ }()
-		return fn(failed)
+		err := fn(failed)
+		failed.all++
+		if stale(err) {
+			failed.stale++
+		}
+		return err
 	})
 	if code(err) == codeNoTable || code(err) == codeNoSchema {
 		return d.whyMissing(ctx, err)
@@ -223,7 +231,7 @@ func (t *tx) commit(ctx context.Context) error {
 
 // Read is Tx.Load in one statement without a transaction around it.
 func (d *Driver) Read(ctx context.Context, rows []driver.Row, want driver.Want) (found []driver.Content, err error) {
-	err = d.repeat(ctx, func(int) error {
+	err = d.repeat(ctx, func(failures) error {
 		own, err := d.begin(ctx)
 		if err != nil {
 			return err

@@ -121,11 +121,11 @@ func ended(err error) error {
 
 // passes reports whether the same transaction may succeed if it runs again.
 func passes(err error) bool {
-	if errors.Is(err, errConnectionLost) || errors.Is(err, driver.ErrBusy) || errors.Is(err, errStale) {
+	if errors.Is(err, errConnectionLost) || errors.Is(err, driver.ErrBusy) || stale(err) {
 		return true
 	}
 	switch code(err) {
-	case codeSerialization, codeDeadlock, codeLockTimeout, codeLost, codeStale:
+	case codeSerialization, codeDeadlock, codeLockTimeout, codeLost:
 		return true
 	case codeStalePlan:
 		var e *pgconn.PgError

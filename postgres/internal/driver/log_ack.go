@@ -103,7 +103,7 @@ func (d *Driver) ackLog(ctx context.Context, leases []outmill.Lease, durable boo
 		return unknown, nil
 	}
 	d.log.pace.used.Store(true)
-	err = d.repeat(ctx, func(int) error {
+	err = d.repeat(ctx, func(failures) error {
 		left = slices.Clone(unknown)
 		return d.alone(ctx, durable, func(t *tx) {
 			t.add("log_tables", nil, nil)

@@ -20,7 +20,7 @@ func (d *Driver) Take(ctx context.Context, take driver.Take) (rows []driver.Take
 		return nil, false, nil
 	}
 	var c *ownClaim
-	err = d.repeat(ctx, func(int) error {
+	err = d.repeat(ctx, func(failures) error {
 		c = &ownClaim{logLine: l, take: take}
 		return d.alone(ctx, take.Durable, c.add)
 	})

@@ -114,6 +114,9 @@ func (h *logHistory) read(scan scan) error {
 // errStale says that the registrations have changed since the process read them.
 var errStale = errors.New("the registrations have changed: the transaction runs again")
 
+// stale reports whether the process or the server has found that.
+func stale(err error) bool { return errors.Is(err, errStale) || code(err) == codeStale }
+
 // history returns the registrations as this transaction knows them.
 func (t *tx) history(ctx context.Context) (*logHistory, error) {
 	if t.log.history != nil {

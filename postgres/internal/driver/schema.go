@@ -76,7 +76,7 @@ func (d *Driver) whyMissing(ctx context.Context, err error) error {
 
 // readVersion returns the version 0 if there is no schema.
 func (d *Driver) readVersion(ctx context.Context) (version storekit.SchemaVersion, err error) {
-	err = d.repeat(ctx, func(int) error {
+	err = d.repeat(ctx, func(failures) error {
 		own, err := d.begin(ctx)
 		if err != nil {
 			return err

@@ -104,7 +104,6 @@ func (d *Driver) onCaller(ctx context.Context, caller any, fn func(to sender) er
 
 // withinOn is Within on the sender of a caller's transaction: see onCaller.
 func (d *Driver) withinOn(ctx context.Context, caller any, to sender, fn func(driver.Tx) error) error {
-	stale := func(err error) bool { return errors.Is(err, errStale) }
 	var t *tx
 	tries := 0
 	err := storekit.Repeat(ctx, stale, func() error {
