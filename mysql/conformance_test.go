@@ -45,9 +45,9 @@ func TestConformance_Transactions(t *testing.T) {
 }
 
 // Work that is done in several transactions does the same.
-func TestConformance_Steps(t *testing.T) {
+func TestStoreInSteps_Variant(t *testing.T) {
 	t.Parallel()
-	testenv.Long(t, "walks in small steps")
+	testenv.Unraced(t, "walks in small steps")
 	storetest.WalkInSteps(t, suite(t, 2))
 }
 

@@ -10,9 +10,12 @@ import (
 // EnvAll is testenv.EnvAll, which would bring all engines' clients along.
 const EnvAll = "OUTMILL_TEST_ALL"
 
+// brief is the value of EnvAll for the sizes of Brief without the race detector.
+const brief = "brief"
+
 // All tells whether the long tests are asked for too.
 func All() bool { return os.Getenv(EnvAll) != "" && !testing.Short() }
 
 // Brief tells whether large amounts are smaller, and walks fewer: under the race detector, which makes an engine written in Go ten to
 // twenty times slower, and where testenv.Brief asks for the same sizes without it.
-func Brief() bool { return UnderRace || os.Getenv(EnvAll) == "brief" || !All() }
+func Brief() bool { return UnderRace || os.Getenv(EnvAll) == brief || !All() }

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"os"
 	"runtime/debug"
+	"strings"
 	"testing"
 	"time"
 )
@@ -80,14 +82,43 @@ func (s Suite) Run(t *testing.T) {
 				}
 				t.Run(section.Name, func(t *testing.T) {
 					t.Parallel()
-					if i > 0 && !section.BothModes && !section.Retained && !All() {
-						t.Skip("skipped: sentences that hold in the other mode, in the mode " + mode.Name + "; " + EnvAll + "=1 has them run")
+					general := i > 0 && !section.BothModes && !section.Retained
+					if why := amountOf(t.Name()).elsewhere(general); why != "" {
+						t.Skip("skipped: " + why)
 					}
 					s.Check(t, section, mode)
 				})
 			}
 		})
 	}
+}
+
+// amount is how much of a suite a test runs.
+type amount struct{ all, brief, race, variant bool }
+
+func amountOf(test string) amount {
+	test, _, _ = strings.Cut(test, "/")
+	return amount{All(), os.Getenv(EnvAll) == brief, UnderRace, strings.HasSuffix(test, "_Variant")}
+}
+
+// elsewhere says why a section does not run here. general says that it is a section of the second mode which the mode does not change.
+// All tests run each section in each mode once. One mode is enough under the race detector, because the calls take the same ways in both,
+// and over a store that is configured in another way, a variant. A brief run has the variants, and what is left out under the race detector.
+func (a amount) elsewhere(general bool) string {
+	switch {
+	case a.brief && !a.variant:
+		if !general {
+			return "sentences that run under the race detector"
+		}
+	case !general:
+	case !a.all:
+		return "sentences that hold in the other mode; " + EnvAll + "=1 has them run"
+	case a.variant:
+		return "sentences that hold in the other mode, and run over the usual configuration"
+	case a.race:
+		return "sentences that hold in the other mode, and run without the race detector"
+	}
+	return ""
 }
 
 // list prints the sentences in the form of Unsupported.

@@ -28,3 +28,29 @@ func TestSuite_Unsupported(t *testing.T) {
 		require.ErrorContains(t, check(map[string]string{"wake": ""}), "without a reason")
 	})
 }
+
+// Each section that holds in both modes runs in both, wherever all tests run.
+func TestAmount(t *testing.T) {
+	t.Parallel()
+	type sections struct{ first, general bool }
+	for name, c := range map[string]struct {
+		of   amount
+		runs sections
+	}{
+		"a quick run":                    {amount{}, sections{first: true}},
+		"all tests":                      {amount{all: true}, sections{first: true, general: true}},
+		"all tests under the detector":   {amount{all: true, race: true}, sections{first: true}},
+		"the brief run behind these":     {amount{all: true, brief: true}, sections{general: true}},
+		"a variant":                      {amount{all: true, variant: true}, sections{first: true}},
+		"a variant in the brief run":     {amount{all: true, brief: true, variant: true}, sections{first: true}},
+		"a quick run under the detector": {amount{race: true}, sections{first: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, c.runs.first, c.of.elsewhere(false) == "")
+			require.Equal(t, c.runs.general, c.of.elsewhere(true) == "")
+		})
+	}
+	require.True(t, amountOf("TestX_Variant/retained").variant)
+	require.False(t, amountOf("TestX/a_Variant").variant)
+}
