@@ -64,7 +64,11 @@ func TestConformance_Settings_Variant(t *testing.T) {
 			c.ConnConfig.RuntimeParams[setting] = value
 		}
 	})
-	storetest.Run(t, (&suite{t: t, config: db.Config()}).engine())
+	e := (&suite{t: t, config: db.Config()}).engine()
+	e.Unsupported = map[string]string{
+		"inspect: the view for people agrees with Stats and List": "people read the view without these settings, with which the server takes minutes for it",
+	}
+	storetest.Run(t, e)
 }
 
 func inMode(mode pgx.QueryExecMode) func(*pgxpool.Config) {
