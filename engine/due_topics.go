@@ -9,7 +9,6 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine/driver"
-	"github.com/outmill/outmill/storekit"
 )
 
 // dueNames returns the names of the selected lines that may have something to claim. It first gives what waits for a
@@ -69,10 +68,7 @@ func (e *Engine) quiet(ctx context.Context, req outmill.ClaimRequest, ask driver
 	if !ok || !e.empty.has(req) || e.ready(ctx) != nil {
 		return false
 	}
-	quiet, nothing, err := looker.Quiet(ctx, ask, e.pauses.load().Generation())
-	if nothing {
-		storekit.NoteNothing(ctx)
-	}
+	quiet, err := looker.Quiet(ctx, ask, e.pauses.load().Generation())
 	return quiet && err == nil
 }
 

@@ -226,8 +226,8 @@ type Ending struct {
 type Looker interface {
 	// Quiet reports that Due finds no line, also after a pause has ended, that no row waits for its first group, and that the
 	// pauses still have this generation. It is false if the driver cannot tell. The group is never quiet where rows are held, or
-	// due later; it may be where leases end later. nothing reports that it is quiet, and has no lease either.
-	Quiet(ctx context.Context, ask Topics, pauses int64) (quiet, nothing bool, err error)
+	// due later.
+	Quiet(ctx context.Context, ask Topics, pauses int64) (bool, error)
 }
 
 // Witness is a Hearer that hears of each change which opens a row. The engine then keeps the answers of a Rester while the Witness

@@ -109,7 +109,6 @@ func (w *Worker) claim(ctx context.Context, o order) (int, error) {
 	w.failing.Note(ctx, storekit.CallClaim, "", begin, err)
 	got := w.accept(o, records, func(l outmill.Lease) time.Time { return notes.Began(l, begin) })
 	o.whole = o.whole && !notes.Unanswered()
-	got.nothing = notes.Nothing()
 	w.endRound(o, got, err)
 	return len(records), err
 }
@@ -120,8 +119,6 @@ type catch struct {
 	suspect bool
 	// tried says that the lease of one of them has ended before.
 	tried bool
-	// nothing says that the store has nothing that could become due without a commit.
-	nothing bool
 }
 
 // cutByBytes reports whether the bytes, and not what is due, may have ended the claim.
@@ -306,7 +303,7 @@ func (w *Worker) scheduleNext(o order, got catch, err error) {
 		if cut || f.brought == o.number || f.tenantWaits() {
 			f.look.soon(now)
 		} else {
-			f.look.foundNothing(now, w.cfg.PollInterval, w.hearsOthers, got.nothing)
+			f.look.foundNothing(now, w.cfg.PollInterval, w.hearsOthers)
 		}
 		f.look.goOn()
 		if few && w.cfg.Pipelined && !f.free() {

@@ -69,8 +69,7 @@ type look struct {
 }
 
 // quiet is the time without a record or a wake-up after which looks are half as frequent, if the
-// store wakes for the commits of other processes, too. They are half as frequent again if the store has
-// nothing that could become due without a commit.
+// store wakes for the commits of other processes, too.
 const quiet = 10 * time.Second
 
 // gatherWhileBusy delays the claim until the reader has its hands free, at most for so long.
@@ -112,12 +111,10 @@ func (l *look) nearly(now time.Time, other *look) bool {
 }
 
 // foundNothing doubles the wait, up to longest. hearsOthers says that the store
-// wakes for the commits of other processes, too, and nothing that it will have nothing without one.
-func (l *look) foundNothing(now time.Time, longest time.Duration, hearsOthers, nothing bool) {
+// wakes for the commits of other processes, too.
+func (l *look) foundNothing(now time.Time, longest time.Duration, hearsOthers bool) {
 	if hearsOthers && now.Sub(l.stirred) > quiet {
-		if longest *= 2; nothing {
-			longest *= 2
-		}
+		longest *= 2
 	}
 	l.idle = min(max(l.idle, firstPoll), longest)
 	l.at = now.Add(l.idle)

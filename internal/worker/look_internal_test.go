@@ -9,29 +9,25 @@ import (
 
 func TestLook(t *testing.T) {
 	t.Parallel()
-	// looks counts the looks in the two seconds after so long without a record.
-	looks := func(after time.Duration, hearsOthers, nothing bool) int {
+	// looks counts the looks in the second after so long without a record.
+	looks := func(after time.Duration, hearsOthers bool) int {
 		var l look
 		began := time.Now()
 		l.soon(began)
 		count := 0
-		for now := began; now.Before(began.Add(after + 2*time.Second)); now = l.at {
+		for now := began; now.Before(began.Add(after + time.Second)); now = l.at {
 			if !now.Before(began.Add(after)) {
 				count++
 			}
-			l.foundNothing(now, 500*time.Millisecond, hearsOthers, nothing)
+			l.foundNothing(now, 500*time.Millisecond, hearsOthers)
 		}
 		return count
 	}
 	t.Run("looks are half as frequent once it is quiet, if the store hears of other processes (OBX-122)", func(t *testing.T) {
 		t.Parallel()
-		require.Equal(t, 4, looks(5*time.Second, true, true))
-		require.Equal(t, 2, looks(30*time.Second, true, false))
-		require.Equal(t, 4, looks(30*time.Second, false, true))
-	})
-	t.Run("and half as frequent again, if nothing can become due without a commit", func(t *testing.T) {
-		t.Parallel()
-		require.Equal(t, 1, looks(30*time.Second, true, true))
+		require.Equal(t, 2, looks(5*time.Second, true))
+		require.Equal(t, 1, looks(30*time.Second, true))
+		require.Equal(t, 2, looks(30*time.Second, false))
 	})
 	t.Run("the wait for records doubles up to the longest, and a signal ends it (OBX-122)", func(t *testing.T) {
 		t.Parallel()
@@ -41,12 +37,12 @@ func TestLook(t *testing.T) {
 		l.soon(now)
 		for want := firstPoll; want < 4*longest; want *= 2 {
 			require.True(t, l.due(now))
-			l.foundNothing(now, longest, false, false)
+			l.foundNothing(now, longest, false)
 			require.Equal(t, min(want, longest), l.at.Sub(now))
 			require.False(t, l.due(now))
 			now = l.at
 		}
-		l.foundNothing(now, longest, false, false)
+		l.foundNothing(now, longest, false)
 		l.soon(now)
 		require.True(t, l.due(now), "it was woken")
 	})

@@ -17,10 +17,10 @@ var _ driver.Looker = (*Driver)(nil)
 
 // Quiet is one statement. A process that does not know the history, or the topics of the log, cannot tell; the look that follows reads
 // both. See driver.Looker.
-func (d *Driver) Quiet(ctx context.Context, ask driver.Topics, pauses int64) (quiet, nothing bool, err error) {
+func (d *Driver) Quiet(ctx context.Context, ask driver.Topics, pauses int64) (quiet bool, err error) {
 	h, topics := d.log.history.Load(), d.log.topics.Load()
 	if h == nil || ask.Lines == nil && topics == nil {
-		return false, false, nil
+		return false, nil
 	}
 	lines := ask.Lines
 	if lines == nil {
@@ -35,7 +35,6 @@ func (d *Driver) Quiet(ctx context.Context, ask driver.Topics, pauses int64) (qu
 	args := append([]any{ask.Group, schemaVersion, h.stamp, pauses, names, seen}, chainArgs(h.dueChains(lines))...)
 	// The function has its settings.
 	one := step{text: d.names.text("log_quiet", false), args: args}
-	how := 0
-	err = d.send(ctx, func(scan func(...any) error) error { return scan(&how) }, one)
-	return how > 0, how == 2, err
+	err = d.send(ctx, func(scan func(...any) error) error { return scan(&quiet) }, one)
+	return quiet, err
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/outmill/outmill/engine"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres/internal/driver"
-	"github.com/outmill/outmill/storekit"
 )
 
 // A reader that has nothing to do looks again and again.
@@ -118,37 +117,4 @@ func TestClaim_LooksOfSeveralGroupsAtOnce(t *testing.T) {
 	for range groups {
 		require.Zero(t, <-left, "each group has got each message once")
 	}
-}
-
-// A reader looks less often where nothing can become due without a commit, of which it hears.
-func TestClaim_SaysWhetherAnythingCanBecomeDue(t *testing.T) {
-	t.Parallel()
-	s := openLogged(t)
-	owner := outmill.NewOwnerToken()
-	// Two claims that find nothing: the first one reads what the second one asks by.
-	nothing := func() (nothing bool) {
-		t.Helper()
-		for range 2 {
-			ctx, notes := storekit.WithClaimNotes(t.Context())
-			got, err := s.Claim(ctx, outmill.ClaimRequest{Owner: owner, Group: "first", Limit: 10, Lease: time.Hour})
-			require.NoError(t, err)
-			require.Empty(t, got)
-			nothing = notes.Nothing()
-		}
-		return nothing
-	}
-	require.True(t, nothing(), "an empty store")
-	require.NoError(t, s.Append(t.Context(), &outmill.Record{Topic: "orders", Delay: time.Hour}))
-	require.False(t, nothing(), "a record that is delayed")
-	delayed, err := s.List(t.Context(), outmill.ListQuery{Group: "first", Limit: 1})
-	require.NoError(t, err)
-	_, err = s.Delete(t.Context(), delayed[0].ID)
-	require.NoError(t, err)
-	require.True(t, nothing(), "it was deleted")
-	require.NoError(t, s.Append(t.Context(), &outmill.Record{Topic: "orders"}))
-	leased, err := s.Claim(t.Context(), outmill.ClaimRequest{Owner: owner, Group: "first", Limit: 10, Lease: time.Hour})
-	require.NoError(t, err)
-	require.False(t, nothing(), "a record in work")
-	require.NoError(t, s.Ack(t.Context(), "worker", leasesOf(leased)))
-	require.True(t, nothing(), "it was acked")
 }

@@ -20,13 +20,12 @@ func (t *tx) Due(ctx context.Context, ask driver.Topics) ([]driver.Line, error) 
 var _ driver.Looker = (*Driver)(nil)
 
 // Quiet asks whether a group has nothing at all, whatever the lines of the look are. See driver.Looker.
-func (d *Driver) Quiet(ctx context.Context, ask driver.Topics, pauses int64) (quiet, nothing bool, err error) {
+func (d *Driver) Quiet(ctx context.Context, ask driver.Topics, pauses int64) (quiet bool, err error) {
 	var version storekit.SchemaVersion
 	var now int64
 	err = d.on(d.db).query(ctx, "quiet", args{"group": ask.Group},
 		func(scan scan) error { return scan(&version.Version, &version.Compatible, &now, &quiet) })
-	quiet = quiet && now == pauses && version.Check(schemaVersion) == nil
-	return quiet, quiet, err
+	return quiet && now == pauses && version.Check(schemaVersion) == nil, err
 }
 
 // LinesOf returns the lines of groups.

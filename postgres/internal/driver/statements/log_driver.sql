@@ -178,6 +178,6 @@ SELECT r.pos, {content:3} FROM (SELECT l.pos, l.id, l.created_at AS due_at, coal
 SELECT {p:resting_of}($1::pg_catalog.text[], $2::pg_catalog.text[])
 
 -- name: log_quiet
--- Whether a look would find nothing, or a later one would: see the function.
+-- Whether a look would find nothing: see the function.
 SELECT coalesce({p:quiet}($1::pg_catalog.text, $2::pg_catalog.int4, $3::pg_catalog.int8, $4::pg_catalog.int8, $5::pg_catalog.text[], $6::pg_catalog.text[],
-	$7::pg_catalog.text[], $8::pg_catalog.text::pg_catalog.int8[], $9::pg_catalog.text::pg_catalog.int8[], $10::pg_catalog.text[]), 0)
+	$7::pg_catalog.text[], $8::pg_catalog.text::pg_catalog.int8[], $9::pg_catalog.text::pg_catalog.int8[], $10::pg_catalog.text[]), false)

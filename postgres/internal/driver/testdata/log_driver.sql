@@ -272,7 +272,7 @@ FROM (SELECT u.*, coalesce(($6::text[])[u.nth], ($6::text[])[1])::bigint[] AS pl
 
 -- log_quiet
 SELECT /* outmill log_quiet */ coalesce("outmill"."quiet"($1::pg_catalog.text, $2::pg_catalog.int4, $3::pg_catalog.int8, $4::pg_catalog.int8, $5::pg_catalog.text[], $6::pg_catalog.text[],
-	$7::pg_catalog.text[], $8::pg_catalog.text::pg_catalog.int8[], $9::pg_catalog.text::pg_catalog.int8[], $10::pg_catalog.text[]), 0);
+	$7::pg_catalog.text[], $8::pg_catalog.text::pg_catalog.int8[], $9::pg_catalog.text::pg_catalog.int8[], $10::pg_catalog.text[]), false);
 
 -- log_registered
 SELECT /* outmill log_registered */ "outmill"."log_registered"($1::text, $2::text, $3::text, $4::boolean, $5::bigint);
