@@ -14,11 +14,11 @@ func joinSuite(suite storetest.Engine) storetest.Engine {
 	return suite
 }
 
-func TestJoins(t *testing.T) { joinstest.Run(t, joinSuite(suiteOf(0, nil))) }
+func TestConformance_Joins(t *testing.T) { joinstest.Run(t, joinSuite(suiteOf(0, nil))) }
 
 func TestJoinsOfLoser_Variant(t *testing.T) {
 	testenv.WithoutRace(t, "joins with lost rows")
 	joinstest.Run(t, joinSuite(suiteOf(0, loses)))
 }
 
-func TestJoins_Interleaved(t *testing.T) { joinstest.Run(t, joinSuite(suiteInterleaved(0, again))) }
+func TestConformance_JoinsInterleaved(t *testing.T) { joinstest.Run(t, joinSuite(suiteInterleaved(0, again))) }

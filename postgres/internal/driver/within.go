@@ -83,7 +83,7 @@ func (t *tx) undo(ctx context.Context, savepoint string) error {
 }
 
 // Within runs fn in the caller's transaction, completely or not at all. The statements of fn run with the driver's settings, and
-// the caller gets its own back. If the registrations change before an append, fn runs again.
+// the caller gets its own back. If the registrations change before it ends, fn runs again.
 func (d *Driver) Within(ctx context.Context, caller any, fn func(driver.Tx) error) error {
 	return d.onCaller(ctx, caller, func(to sender) error { return d.withinOn(ctx, caller, to, fn) })
 }

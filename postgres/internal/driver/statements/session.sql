@@ -52,7 +52,7 @@ SELECT set_config('lock_timeout', current_setting('outmill.lock_timeout'), true)
 SELECT pg_advisory_xact_lock($1::bigint)
 
 -- name: share_routes
--- An append that has met changes of the registrations has the next ones wait for it.
+-- A transaction that has met changes of the registrations three times has the next ones wait for it.
 SELECT pg_advisory_xact_lock_shared($1::bigint)
 
 -- name: lock_all
