@@ -349,18 +349,14 @@ func (t *tx) anyOpen(ctx context.Context) (rows []driver.Row, err error) {
 	if err != nil {
 		return nil, err
 	}
+	var chains []anyChain
+	var of []driver.Line
 	for _, line := range lines {
 		for _, c := range t.log.history.all(line) {
-			t.add("log_any", []any{c.topic, c.chain, c.begin.pos, c.begin.seen, c.unread}, func(scan scan) error {
-				has := false
-				err := scan(&has)
-				if has {
-					rows = []driver.Row{{Line: line}}
-				}
-				return err
-			})
+			chains, of = append(chains, c), append(of, line)
 		}
 	}
+	t.addAny(chains, func(i int) { rows = []driver.Row{{Line: of[i]}} })
 	err = t.flush(ctx)
 	return rows, err
 }

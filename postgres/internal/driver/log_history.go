@@ -240,27 +240,40 @@ func (t *tx) logLinesOf(ctx context.Context, groups []string) (map[driver.Line]b
 		return nil, err
 	}
 	found := map[driver.Line]bool{}
+	var chains []anyChain
+	var of []driver.Line
 	for _, line := range lines {
 		for _, group := range groups {
 			line.Group = group
 			if l := h.unread(line); l != nil {
-				t.addAny(found, line, l, true)
+				chains, of = append(chains, anyChain{l, true}), append(of, line)
 			}
 			for _, l := range h.works(line) {
-				t.addAny(found, line, l, false)
+				chains, of = append(chains, anyChain{l, false}), append(of, line)
 			}
 		}
 	}
+	t.addAny(chains, func(i int) { found[of[i]] = true })
 	return found, t.flush(ctx)
 }
 
-// addAny queues the question whether a chain has rows of the line.
-func (t *tx) addAny(found map[driver.Line]bool, line driver.Line, l *logLine, unread bool) {
-	t.add("log_any", []any{l.topic, l.chain, l.begin.pos, l.begin.seen, unread}, func(scan scan) error {
-		has := false
-		err := scan(&has)
-		if has {
-			found[line] = true
+// addAny queues the question which chains have something. A group that comes and goes leaves many that have ended.
+func (t *tx) addAny(chains []anyChain, has func(i int)) {
+	lines := make([]*logLine, len(chains))
+	for i, c := range chains {
+		lines[i] = c.logLine
+	}
+	unread := numbersOf(chains, func(c *anyChain) int64 {
+		if c.unread {
+			return 1
+		}
+		return 0
+	})
+	t.add("log_any", append(chainArgs(lines), unread), func(scan scan) error {
+		var place int
+		err := scan(&place)
+		if err == nil {
+			has(place - 1)
 		}
 		return err
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine"
+	contract "github.com/outmill/outmill/engine/driver"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 	"github.com/outmill/outmill/postgres/internal/driver"
 )
@@ -117,4 +118,40 @@ func TestClaim_LooksOfSeveralGroupsAtOnce(t *testing.T) {
 	for range groups {
 		require.Zero(t, <-left, "each group has got each message once")
 	}
+}
+
+// Each registration that has ended leaves a chain. A group name for each start of a program makes many.
+func TestLines_OfGroupsThatCameAndWent(t *testing.T) {
+	t.Parallel()
+	s := openLogged(t)
+	require.NoError(t, s.Append(t.Context(), &outmill.Record{Topic: "orders"}))
+	lines := func() (lines []contract.Line, statements int) {
+		t.Helper()
+		ctx, seen := tapped(t.Context())
+		require.NoError(t, s.driver.View(ctx, contract.Begin{}, func(tx contract.Tx) (err error) {
+			lines, err = tx.LinesOf(ctx, "guest", "first", "")
+			if err != nil {
+				return err
+			}
+			open, err := tx.Rows(ctx, contract.Search{By: contract.ByOpen, Limit: 1})
+			require.Len(t, open, 1)
+			return err
+		}))
+		for _, trip := range seen.list() {
+			statements += len(trip)
+		}
+		return lines, statements
+	}
+	lines() // reads the history
+	found, before := lines()
+	require.Equal(t, []contract.Line{{Group: "first", Topic: "orders"}}, found)
+	for range 20 {
+		require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "guest", Topics: outmill.Topics{Include: []string{"orders"}}}))
+		_, err := s.DropGroup(t.Context(), "guest")
+		require.NoError(t, err)
+	}
+	lines()
+	found, after := lines()
+	require.Equal(t, []contract.Line{{Group: "first", Topic: "orders"}}, found)
+	require.Equal(t, before, after)
 }

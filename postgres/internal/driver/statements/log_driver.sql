@@ -23,8 +23,12 @@ SELECT {p:log_dropped}($1::text, $2::bigint)
 SELECT topic FROM {p:log_lines}() AS l (topic)
 
 -- name: log_any
--- Whether a chain has something.
-SELECT {p:log_any}($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, $5::boolean)
+-- Which chains have something, by their places in the lists: the topics $1, the chains $2, their begins $3 and $4, and with $5, 1, those of
+-- which also rows count that are not read. Most chains have ended, and only what is in work counts.
+SELECT u.place FROM unnest($1::text[], $2::text::bigint[], $3::text::bigint[], $4::text[], $5::text::bigint[])
+	WITH ORDINALITY AS u (topic, chain, pos, seen, unread, place)
+WHERE (SELECT 1 FROM {p:log_in_work}(u.topic, u.chain) LIMIT 1) IS NOT NULL
+	OR u.unread = 1 AND {p:log_any}(u.topic, u.chain, u.pos, nullif(u.seen, '')::pg_snapshot, true)
 
 -- name: log_due
 -- Since when something of each chain is due: the lines $1, the chains $2, their begins $3 and $4, and now. Most chains have passed all rows, or

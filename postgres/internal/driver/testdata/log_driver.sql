@@ -18,7 +18,10 @@ FROM c CROSS JOIN LATERAL "outmill"."log_in_work"(c.topic, c.chain) AS b CROSS J
 WHERE b.lease_until <= coalesce(nullif($2::bigint, 0), (SELECT "outmill"."now"())) AND (b.done IS NULL OR get_bit(b.done, r.ordinal) = 0) LIMIT $1::bigint;
 
 -- log_any
-SELECT /* outmill log_any */ "outmill"."log_any"($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot, $5::boolean);
+SELECT /* outmill log_any */ u.place FROM unnest($1::text[], $2::text::bigint[], $3::text::bigint[], $4::text[], $5::text::bigint[])
+	WITH ORDINALITY AS u (topic, chain, pos, seen, unread, place)
+WHERE (SELECT 1 FROM "outmill"."log_in_work"(u.topic, u.chain) LIMIT 1) IS NOT NULL
+	OR u.unread = 1 AND "outmill"."log_any"(u.topic, u.chain, u.pos, nullif(u.seen, '')::pg_snapshot, true);
 
 -- log_change_leased
 SELECT /* outmill log_change_leased */ "outmill"."log_change_leased"($1::bigint, $2::bigint, $3::text, $4::bigint, $5::bigint, $6::bigint, $7::text::bit varying, $8::bigint, $9::text, $10::text::bigint[], $11::text::bigint[]);
