@@ -17,6 +17,7 @@ import (
 	"github.com/outmill/outmill/internal/testenv/kafkatest"
 	"github.com/outmill/outmill/internal/testenv/mongoengine"
 	"github.com/outmill/outmill/internal/testenv/mongotest"
+	"github.com/outmill/outmill/internal/testenv/mysqlengine"
 	"github.com/outmill/outmill/internal/testenv/postgresengine"
 	"github.com/outmill/outmill/internal/testenv/postgrestest"
 )
@@ -104,6 +105,28 @@ func TestEngines_Serial(t *testing.T) {
 		require.Error(t, postgresengine.Check(t.Context(), url))
 		require.NoDirExists(t, files)
 		require.NoDirExists(t, filepath.Join(dir, "postgres"))
+	})
+
+	t.Run("a real mysql is started once and stopped, also where its user has no access to the directory", func(t *testing.T) {
+		if _, _, err := mysqlengine.FindProgram(); err != nil {
+			t.Skip(err)
+		}
+		t.Setenv(mysqlengine.EnvURL, "")
+		dir := t.TempDir()
+		require.NoError(t, os.Chmod(dir, 0o700))
+		first, _, err := command(t, "start", "-dir", dir, "-only", "mysql", "-require")
+		require.NoError(t, err)
+		t.Cleanup(func() { _, _, _ = command(t, "stop", "-dir", dir, "-only", "mysql") })
+		second, stderr, err := command(t, "start", "-dir", dir, "-only", "mysql", "-require")
+		require.NoError(t, err)
+		require.Equal(t, first, second)
+		require.Contains(t, stderr, "runs already")
+		_, stderr, err = command(t, "stop", "-dir", dir, "-only", "mysql")
+		require.NoError(t, err)
+		require.Contains(t, stderr, "stopped")
+		left, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		require.Empty(t, left)
 	})
 
 	t.Run("a mongodb that is there already is taken as it is", func(t *testing.T) {

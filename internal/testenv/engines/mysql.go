@@ -9,7 +9,6 @@ import (
 	"syscall"
 
 	"github.com/outmill/outmill/internal/testenv/mysqlengine"
-	"github.com/outmill/outmill/internal/testenv/proc"
 )
 
 var mysql = engine{name: "mysql", env: mysqlengine.EnvURL, start: startMySQL, stop: stopMySQL}
@@ -31,32 +30,29 @@ func startMySQL(ctx context.Context, dir string, log func(string, ...any)) (stri
 		return "", fmt.Errorf("tidy up an earlier start: %w", err)
 	}
 	log("mysql: starting MariaDB")
-	e, err := mysqlengine.Prepare(ctx, dir)
-	if err == nil {
-		err = e.StartDetached(ctx)
-	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "url"), []byte(e.URL), 0o600)
-	}
+	url, err = startMySQLIn(ctx, dir)
 	if err != nil {
 		return "", errors.Join(err, stopMySQL(context.WithoutCancel(ctx), dir, log))
 	}
-	log("mysql: ready at %s", e.URL)
-	return e.URL, nil
+	log("mysql: ready at %s", url)
+	return url, nil
+}
+
+func startMySQLIn(ctx context.Context, dir string) (string, error) {
+	files, err := filesOf(dir)
+	if err != nil {
+		return "", err
+	}
+	e, err := mysqlengine.Prepare(ctx, files)
+	if err != nil {
+		return "", err
+	}
+	if err := e.StartDetached(ctx); err != nil {
+		return "", err
+	}
+	return e.URL, os.WriteFile(filepath.Join(files, "url"), []byte(e.URL), 0o600)
 }
 
 func stopMySQL(ctx context.Context, dir string, log func(string, ...any)) error {
-	pid, err := proc.ReadPid(filepath.Join(dir, "pid"))
-	if errors.Is(err, os.ErrNotExist) {
-		return os.RemoveAll(dir)
-	}
-	if err != nil {
-		return err
-	}
-	p := process{pid: pid, mark: dir, signal: syscall.SIGKILL}
-	if err := p.end(ctx); err != nil {
-		return err
-	}
-	log("mysql: stopped")
-	return os.RemoveAll(dir)
+	return stopServer(ctx, dir, "mysql", syscall.SIGKILL, log)
 }

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 
 	"github.com/outmill/outmill/internal/testenv/postgresengine"
-	"github.com/outmill/outmill/internal/testenv/proc"
 )
 
 var postgres = engine{name: "postgres", env: postgresengine.EnvURL, start: startPostgres, stop: stopPostgres}
@@ -42,15 +41,10 @@ func startPostgres(ctx context.Context, dir string, log func(string, ...any)) (s
 	return url, nil
 }
 
-// startPostgresOf keeps the server's files in another directory and links to them, because
-// a server that runs as another user may have no access to dir.
 func startPostgresOf(ctx context.Context, bin, dir string) (string, error) {
-	files, err := os.MkdirTemp("", "outmill-postgres-")
+	files, err := filesOf(dir)
 	if err != nil {
-		return "", fmt.Errorf("make a directory for the server: %w", err)
-	}
-	if err := os.Symlink(files, dir); err != nil {
-		return "", errors.Join(fmt.Errorf("link to the server's directory: %w", err), os.RemoveAll(files))
+		return "", err
 	}
 	e, err := postgresengine.Prepare(ctx, bin, files)
 	if err != nil {
@@ -72,25 +66,5 @@ func runningPostgres(ctx context.Context, dir string) (string, bool) {
 }
 
 func stopPostgres(ctx context.Context, dir string, log func(string, ...any)) error {
-	files, err := os.Readlink(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	pid, err := proc.ReadPid(filepath.Join(files, "pid"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	if err == nil {
-		// The pid may belong to another process by now, so only a process with our data directory
-		// is ended.
-		p := process{pid: pid, mark: files, signal: postgresengine.Fast.Signal()}
-		if err := p.end(ctx); err != nil {
-			return err
-		}
-		log("postgres: stopped")
-	}
-	return errors.Join(os.RemoveAll(files), os.Remove(dir))
+	return stopServer(ctx, dir, "postgres", postgresengine.Fast.Signal(), log)
 }

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/outmill/outmill/internal/testenv/proc"
 )
 
 // process is a process that an earlier run of this program has started.
@@ -88,4 +91,41 @@ func (p process) runs(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	return strings.Contains(string(line), p.mark), err
+}
+
+// filesOf makes another directory for the files of a server, to which dir becomes a link: a server that runs as another user may have
+// no access to dir.
+func filesOf(dir string) (files string, err error) {
+	files, err = os.MkdirTemp("", "outmill-"+filepath.Base(dir)+"-")
+	if err != nil {
+		return "", fmt.Errorf("make a directory for the server: %w", err)
+	}
+	if err := os.Symlink(files, dir); err != nil {
+		return "", errors.Join(fmt.Errorf("link to the server's directory: %w", err), os.RemoveAll(files))
+	}
+	return files, nil
+}
+
+// stopServer ends the server whose files filesOf has made, and removes them.
+func stopServer(ctx context.Context, dir, name string, signal os.Signal, log func(string, ...any)) error {
+	files, err := os.Readlink(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	pid, err := proc.ReadPid(filepath.Join(files, "pid"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err == nil {
+		// The pid may belong to another process by now, so only a process with our files is ended.
+		p := process{pid: pid, mark: files, signal: signal}
+		if err := p.end(ctx); err != nil {
+			return err
+		}
+		log("%s: stopped", name)
+	}
+	return errors.Join(os.RemoveAll(files), os.Remove(dir))
 }
