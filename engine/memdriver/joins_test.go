@@ -21,4 +21,6 @@ func TestJoinsOfLoser_Variant(t *testing.T) {
 	joinstest.Run(t, joinSuite(suiteOf(0, loses)))
 }
 
-func TestConformance_JoinsInterleaved(t *testing.T) { joinstest.Run(t, joinSuite(suiteInterleaved(0, again))) }
+func TestConformance_JoinsInterleaved(t *testing.T) {
+	joinstest.Run(t, joinSuite(suiteInterleaved(0, again)))
+}
