@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/outmill/outmill/internal/testenv/proc"
 )
 
 // EnvChromium names the variable with the path of a Chromium.
@@ -76,19 +78,33 @@ func start(tb testing.TB) *browser {
 		"--host-resolver-rules=MAP * 127.0.0.1", "--user-data-dir="+filepath.Join(profile, "profile"), "about:blank")
 	// The protocol's pipes are the descriptors 3 and 4.
 	cmd.ExtraFiles = []*os.File{commands, results}
+	cmd.SysProcAttr = proc.OwnSession()
+	cmd.Env = append(os.Environ(), "TMPDIR="+profile)
 	require.NoError(tb, cmd.Start())
 	_, _ = commands.Close(), results.Close()
 	b := &browser{write: write, answers: map[int]chan answer{}, events: func(event) {}, ended: make(chan struct{})}
 	go b.listen(read)
 	tb.Cleanup(func() {
 		_ = b.write.Close()
+		proc.KillSession(cmd.Process.Pid)
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		<-b.ended
 		_ = read.Close()
-		_ = os.RemoveAll(profile)
+		remove(profile)
 	})
 	return b
+}
+
+// remove removes a directory in which processes that are about to end may still write.
+func remove(dir string) {
+	for range 100 {
+		_ = os.RemoveAll(dir)
+		_ = proc.Wait(context.Background(), 20*time.Millisecond)
+		if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
+			return
+		}
+	}
 }
 
 // listen reads messages, which end with a zero byte.

@@ -14,6 +14,9 @@ import (
 // the child ends it.
 func OwnSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
+// KillSession kills the processes of a session of its own that are in its first group.
+func KillSession(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
+
 // LockFile waits for an exclusive lock between processes. The lock ends with
 // the process that holds it.
 func LockFile(ctx context.Context, name string) (unlock func(), err error) {
