@@ -146,7 +146,8 @@ func TestLines_OfGroupsThatCameAndWent(t *testing.T) {
 	found, before := lines()
 	require.Equal(t, []contract.Line{{Group: "first", Topic: "orders"}}, found)
 	for range 20 {
-		require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "guest", Topics: outmill.Topics{Include: []string{"orders"}}}))
+		guest := outmill.Registration{Group: "guest", Topics: outmill.Topics{Include: []string{"orders"}}}
+		require.NoError(t, s.RegisterGroup(t.Context(), guest))
 		_, err := s.DropGroup(t.Context(), "guest")
 		require.NoError(t, err)
 	}

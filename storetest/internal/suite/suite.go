@@ -103,7 +103,8 @@ func amountOf(test string) amount {
 
 // elsewhere says why a section does not run here. general says that it is a section of the second mode which the mode does not change.
 // All tests run each section in each mode once. One mode is enough under the race detector, because the calls take the same ways in both,
-// and over a store that is configured in another way, a variant. A brief run has the variants, and what is left out under the race detector.
+// and over a store that is configured in another way, a variant. A brief run has the variants, and what the one under the race detector has
+// left out.
 func (a amount) elsewhere(general bool) string {
 	switch {
 	case a.brief && !a.variant:
