@@ -54,5 +54,5 @@ func startMySQLIn(ctx context.Context, dir string) (string, error) {
 }
 
 func stopMySQL(ctx context.Context, dir string, log func(string, ...any)) error {
-	return stopServer(ctx, dir, "mysql", syscall.SIGKILL, log)
+	return stopServer(ctx, dir, syscall.SIGKILL, log)
 }

@@ -66,5 +66,5 @@ func runningPostgres(ctx context.Context, dir string) (string, bool) {
 }
 
 func stopPostgres(ctx context.Context, dir string, log func(string, ...any)) error {
-	return stopServer(ctx, dir, "postgres", postgresengine.Fast.Signal(), log)
+	return stopServer(ctx, dir, postgresengine.Fast.Signal(), log)
 }

@@ -107,7 +107,7 @@ func filesOf(dir string) (files string, err error) {
 }
 
 // stopServer ends the server whose files filesOf has made, and removes them.
-func stopServer(ctx context.Context, dir, name string, signal os.Signal, log func(string, ...any)) error {
+func stopServer(ctx context.Context, dir string, signal os.Signal, log func(string, ...any)) error {
 	files, err := os.Readlink(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -125,7 +125,7 @@ func stopServer(ctx context.Context, dir, name string, signal os.Signal, log fun
 		if err := p.end(ctx); err != nil {
 			return err
 		}
-		log("%s: stopped", name)
+		log("%s: stopped", filepath.Base(dir))
 	}
 	return errors.Join(os.RemoveAll(files), os.Remove(dir))
 }

@@ -350,13 +350,10 @@ func (t *tx) anyOpen(ctx context.Context) (rows []driver.Row, err error) {
 		return nil, err
 	}
 	var chains []anyChain
-	var of []driver.Line
 	for _, line := range lines {
-		for _, c := range t.log.history.all(line) {
-			chains, of = append(chains, c), append(of, line)
-		}
+		chains = append(chains, t.log.history.all(line)...)
 	}
-	t.addAny(chains, func(i int) { rows = []driver.Row{{Line: of[i]}} })
+	t.addAny(chains, func(c anyChain) { rows = []driver.Row{{Line: c.line}} })
 	err = t.flush(ctx)
 	return rows, err
 }
@@ -364,6 +361,7 @@ func (t *tx) anyOpen(ctx context.Context) (rows []driver.Row, err error) {
 // anyChain is a chain of a line. unread says that somebody reads it, or will.
 type anyChain struct {
 	*logLine
+	line   driver.Line
 	unread bool
 }
 
@@ -372,7 +370,7 @@ func (h *logHistory) all(line driver.Line) (all []anyChain) {
 	chains := h.chains(line.Topic)
 	for _, chain := range chains.known {
 		_, unread := chains.holder(chain)
-		all = append(all, anyChain{h.line(line, chain), unread})
+		all = append(all, anyChain{h.line(line, chain), line, unread})
 	}
 	return all
 }

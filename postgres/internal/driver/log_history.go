@@ -241,24 +241,23 @@ func (t *tx) logLinesOf(ctx context.Context, groups []string) (map[driver.Line]b
 	}
 	found := map[driver.Line]bool{}
 	var chains []anyChain
-	var of []driver.Line
 	for _, line := range lines {
 		for _, group := range groups {
 			line.Group = group
 			if l := h.unread(line); l != nil {
-				chains, of = append(chains, anyChain{l, true}), append(of, line)
+				chains = append(chains, anyChain{l, line, true})
 			}
 			for _, l := range h.works(line) {
-				chains, of = append(chains, anyChain{l, false}), append(of, line)
+				chains = append(chains, anyChain{l, line, false})
 			}
 		}
 	}
-	t.addAny(chains, func(i int) { found[of[i]] = true })
+	t.addAny(chains, func(c anyChain) { found[c.line] = true })
 	return found, t.flush(ctx)
 }
 
 // addAny queues the question which chains have something. A group that comes and goes leaves many that have ended.
-func (t *tx) addAny(chains []anyChain, has func(i int)) {
+func (t *tx) addAny(chains []anyChain, has func(anyChain)) {
 	lines := make([]*logLine, len(chains))
 	for i, c := range chains {
 		lines[i] = c.logLine
@@ -273,7 +272,7 @@ func (t *tx) addAny(chains []anyChain, has func(i int)) {
 		var place int
 		err := scan(&place)
 		if err == nil {
-			has(place - 1)
+			has(chains[place-1])
 		}
 		return err
 	})
