@@ -96,7 +96,8 @@ func (w *walk) ofAllLines() operation {
 
 // pages are those of several lines.
 func (w *walk) pages() operation {
-	ask := driver.Ask{Owner: pick(w, "owner", owners), Free: w.free(), Limit: w.limit(), Keys: w.chance(2), Pass: true}
+	// Without keys a driver may look for rows that are held only where there are notes: see driver.State.
+	ask := driver.Ask{Owner: pick(w, "owner", owners), Free: w.free(), Limit: w.limit(), Keys: w.chance(2) || w.orphans, Pass: true}
 	ask.Lock = ask.Keys
 	lines := []driver.Line{w.line()}
 	for range rapid.IntRange(1, 3).Draw(w.T, "lines") {
@@ -187,7 +188,9 @@ func (w *walk) unrouted() operation {
 }
 
 func (w *walk) due() operation {
-	ask := driver.Topics{Group: pick(w, "group", groups), Free: w.free(), Held: w.chance(2)}
+	// See driver.State: where there are no notes, a driver need not find rows that are held.
+	orphans := w.orphans
+	ask := driver.Topics{Group: pick(w, "group", groups), Free: w.free(), Held: w.chance(2) && !orphans}
 	if w.chance(2) {
 		for _, part := range parts[1:3] {
 			for _, topic := range topics[:2] {
@@ -206,7 +209,7 @@ func (w *walk) due() operation {
 				return nil, err
 			}
 			with := ask
-			with.Held = !ask.Held
+			with.Held = !ask.Held && !orphans
 			other, err := t.Due(w.ctx, with)
 			if err != nil {
 				return nil, err

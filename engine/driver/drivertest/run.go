@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -132,9 +133,11 @@ type walk struct {
 	// base is the time at the beginning, and times counts the times that were made from it.
 	base  driver.Time
 	times driver.Time
-	// rows are those that exist, before an operation is drawn. heads are the Heads of notes: each is used once.
-	rows  []driver.Row
-	heads map[driver.Line]map[int64]bool
+	// rows are those that exist, before an operation is drawn, and orphans says that some are held although there are no notes. heads are
+	// the Heads of notes: each is used once.
+	rows    []driver.Row
+	orphans bool
+	heads   map[driver.Line]map[int64]bool
 	// last are the names of the operations of the last transaction.
 	last []string
 }
@@ -237,6 +240,7 @@ func (w *walk) transaction(draw func() operation, in func(s *side, begin driver.
 			if w.rows, err = w.find(w.want, t, w.ids[:known]); err != nil {
 				return operation{}
 			}
+			w.orphans = !t.State().Notes && slices.ContainsFunc(w.rows, func(r driver.Row) bool { return r.Stage == driver.Held })
 			op := draw()
 			list = append(list, op)
 			return op

@@ -10,10 +10,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testenv.ManyAtATime()
 	if !testenv.All() {
-		// A walk is some hundred transactions.
+		// A walk is some hundred transactions. The flag on the command line overrides it.
 		_ = flag.Set("rapid.checks", "2")
 	}
+	testenv.ManyAtATime()
 	goleak.VerifyTestMain(m)
 }
