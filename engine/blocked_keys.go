@@ -22,6 +22,7 @@ import (
 //	looked at --rows are left behind-->                 closed, Looks + 1 if the Blocker is the same
 //	looked at --no row is left-->                       none
 //	looked at --rows are taken, others stay-->          closed, with the claim's owner as Blocker
+//	looked at --rows are parked, others stay-->         open: the next page has the others
 //	closed or dropped, but a row under it is lost-->    open: the row may still be held (stillHeld)
 //
 // A claim by key locks the line, so that two of them never look at a note at the same time. But a settlement does
@@ -176,7 +177,12 @@ func (c *topicClaim) noteKeys(known keys) {
 
 func (c *topicClaim) noteOf(name string, k *key) driver.Note {
 	n := driver.Note{Line: c.line, Name: driver.KeyNote(name), Blocker: k.by, Head: k.head, LookAt: k.until}
-	if n.Blocker == "" && k.taken {
+	_, paused := driver.ByPause(k.by)
+	switch {
+	case c.parks && k.Parked < k.head && !paused:
+		// What this page has left goes dead by the next one, whatever blocks the key.
+		n.Blocker = ""
+	case n.Blocker == "" && k.taken:
 		n.Blocker = c.owner
 	}
 	if n.Blocker == k.note.Blocker {

@@ -35,3 +35,35 @@ func TestFail_ParksLaterRowsAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, dead, len(records))
 }
+
+// A record of a parked key waits for a retry, and more are held behind it than a page has. A claim reaches all of them.
+func TestClaim_ParksAllBehindARetry(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	e := engine.New(memdriver.Driver{Database: memdriver.New()}, engine.Config{Name: "memory", AtOnce: 2})
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	require.NoError(t, e.Ensure(ctx))
+	require.NoError(t, e.RegisterGroup(ctx, outmill.Registration{Group: "readers", Topics: outmill.Topics{Include: []string{"orders"}}}))
+	const behind = 12
+	records := make([]*outmill.Record, 2+behind)
+	for i := range records {
+		records[i] = &outmill.Record{Topic: "orders", Key: "k", MessageID: fmt.Sprint(i)}
+	}
+	require.NoError(t, e.Append(ctx, records...))
+	claim := func(limit int, policy outmill.KeyPolicy) []*outmill.Record {
+		found, err := e.Claim(ctx, outmill.ClaimRequest{
+			Owner: outmill.NewOwnerToken(), Group: "readers", Limit: limit, Lease: time.Minute, Order: outmill.OrderKey, KeyPolicy: policy,
+		})
+		require.NoError(t, err)
+		return found
+	}
+	first := claim(2, outmill.KeyBlock)
+	require.Len(t, first, 2)
+	require.Empty(t, claim(100, outmill.KeyBlock), "the others are held behind these leases")
+	require.NoError(t, e.Fail(ctx, []outmill.Settlement{{Lease: first[0].Lease(), Err: "bad", Park: true}}))
+	require.NoError(t, e.Abandon(ctx, []outmill.Settlement{{Lease: first[1].Lease(), Err: "boom", Delay: time.Hour}}))
+	require.Empty(t, claim(100, outmill.KeyPark))
+	dead, err := e.List(ctx, outmill.ListQuery{Status: outmill.StatusDead})
+	require.NoError(t, err)
+	require.Len(t, dead, 1+behind, "all but the one that waits for its retry")
+}
