@@ -21,6 +21,7 @@ func letterSentences() []sentence {
 		{"DeadLetters returns the heads that match every field of the query", lettersByFields},
 		{"pages of DeadLetters have each head once", lettersPages},
 		{"a page of DeadLetters looks at 10,000 records at most, and the next one goes on behind it", lettersBounded},
+		{"a page of DeadLetters passes by all that is settled", lettersBehindSettled},
 		{"queries of DeadLetters that no dead record can match are refused", lettersRefused},
 		{"DeadLetters on a closed store, or in a context that has ended, is an error", lettersEnded},
 	}
@@ -168,6 +169,31 @@ func lettersBounded(e *env) {
 	require.LessOrEqual(e.T, first.Examined, most)
 	require.Greater(e.T, first.Examined, most/2)
 	require.Equal(e.T, map[string]int{"last": 0}, waiting(e.letters(query)))
+}
+
+// lettersBehindSettled settles more records than a page looks at. A store may keep such rows for a while.
+func lettersBehindSettled(e *env) {
+	e.Long("10,000 settled records")
+	e.Register(group)
+	for some := range slices.Chunk(suite.Numbered(roles.MaxExamined+1), 1000) {
+		e.Append(suite.Recs(orders, suite.Plain, some...)...)
+		claimed := e.ClaimN(outmill.NewOwnerToken(), len(some))
+		if e.Options.Retain == 0 {
+			e.Ack(claimed...)
+			continue
+		}
+		_, err := e.Store.Delete(e.Ctx, suite.IDs(claimed)...)
+		require.NoError(e.T, err)
+	}
+	e.Append(suite.Rec(orders, "last", suite.Plain))
+	e.Fail(e.ClaimOne(outmill.NewOwnerToken(), "last"))
+	page, err := e.repairs().DeadLetters(e.Ctx, outmill.ListQuery{Content: true})
+	require.NoError(e.T, err)
+	require.Equal(e.T, map[string]int{"last": 0}, waiting(page.Letters))
+	require.True(e.T, page.Done)
+	requeued, err := e.repairs().RequeueWhere(e.Ctx, outmill.ListQuery{Group: group})
+	require.NoError(e.T, err)
+	require.Equal(e.T, 1, requeued.Changed)
 }
 
 func lettersRefused(e *env) {

@@ -122,7 +122,8 @@ type Tx interface {
 	// it; found is false if there is none.
 	Lock(ctx context.Context, id outmill.WorkItemID) (r Row, found bool, err error)
 	// After looks at the first rows behind an id, up to limit. It returns the ids of all of them, by id, and in any order the rows
-	// that are like the given one. Other rows of them may be in the list as well: the engine looks again.
+	// that are like the given one. Other rows of them may be in the list as well: the engine looks again. If the given one is of
+	// stages behind Leased only, a driver may pass by rows of other stages, so that their ids are not among those.
 	After(ctx context.Context, id outmill.WorkItemID, limit int, like Like) ([]outmill.WorkItemID, []Row, error)
 	// Load returns the content of rows, in their order.
 	Load(ctx context.Context, rows []Row, want Want) ([]Content, error)

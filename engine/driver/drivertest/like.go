@@ -16,9 +16,14 @@ var anything = driver.Like{Last: driver.Dead}
 
 func byID(a, b driver.Row) int { return slices.Compare(a.ID[:], b.ID[:]) }
 
-// after compares the ids, and of the rows those that are like the given one: a driver may return more.
+// after compares the ids, and of the rows those that are like the given one: a driver may return more. It compares no ids where a driver may
+// pass by some of them.
 func (w *walk) after() operation {
 	limit, like := w.limit(), w.like()
+	passes := like.First > driver.Leased
+	if passes {
+		limit = all
+	}
 	ids := append(w.someIDs(), steps[0])
 	return operation{name: fmt.Sprintf("After, like %+v", like), run: func(_ *side, t driver.Tx) (any, error) {
 		ids, rows, err := t.After(w.ctx, ids[0], limit, like)
@@ -36,6 +41,14 @@ func (w *walk) after() operation {
 			}
 		}
 		slices.SortFunc(alike, byID)
+		if passes {
+			for _, r := range alike {
+				if _, listed := slices.BinarySearchFunc(ids, r.ID, func(a, b outmill.WorkItemID) int { return slices.Compare(a[:], b[:]) }); !listed {
+					return nil, fmt.Errorf("After returns a row without its id: %s", r.ID)
+				}
+			}
+			ids = nil
+		}
 		return []any{orEmpty(ids), w.placed(alike)}, nil
 	}}
 }

@@ -243,8 +243,9 @@ func (a *logAfter) besides(rows []driver.Row) []outmill.WorkItemID {
 func (t *tx) afterInLog(ctx context.Context, id outmill.WorkItemID, limit int, like driver.Like) (*logAfter, error) {
 	a := &logAfter{id: id, like: like}
 	h, err := t.history(ctx)
-	if err != nil {
-		return nil, err
+	// The log has no rows of later stages.
+	if err != nil || like.First > driver.Leased {
+		return a, err
 	}
 	low, _ := idsBehind(id)
 	for look := max(limit, leastLooked); ; look = min(4*look, mostLooked) {
@@ -274,7 +275,7 @@ func (t *tx) lookBehind(ctx context.Context, h *logHistory, a *logAfter, low out
 		}
 		n++
 		line := driver.LineOf("", topic)
-		if !texts || a.like.First > driver.Leased || a.like.Topic != "" && a.like.Topic != line.Topic {
+		if !texts || a.like.Topic != "" && a.like.Topic != line.Topic {
 			_, behind := idsBehind(last)
 			a.others = append(a.others, behind)
 			return nil
