@@ -189,8 +189,21 @@ func (o *operator) remove(ctx context.Context) error {
 
 // revive requeues dead records, skips them, or edits them first.
 func (o *operator) revive(ctx context.Context) error {
-	dead, err := o.repairs.DeadLetters(ctx, outmill.ListQuery{Group: desk, Topic: errands, Content: true})
-	for _, letter := range dead.Letters {
+	query := outmill.ListQuery{Group: desk, Topic: errands, Content: true}
+	for {
+		dead, err := o.repairs.DeadLetters(ctx, query)
+		if err != nil {
+			return err
+		}
+		if err := o.reviveEach(ctx, dead.Letters); err != nil || dead.Done {
+			return err
+		}
+		query.After = dead.Next
+	}
+}
+
+func (o *operator) reviveEach(ctx context.Context, letters []roles.DeadLetter) (err error) {
+	for _, letter := range letters {
 		r := letter.Record
 		if err != nil {
 			return err
@@ -219,8 +232,14 @@ func (o *operator) revive(ctx context.Context) error {
 
 func (o *operator) reviveAll(ctx context.Context) error {
 	o.say("requeue", "all")
-	_, err := o.repairs.RequeueWhere(ctx, outmill.ListQuery{Group: desk, Topic: errands})
-	return err
+	query := outmill.ListQuery{Group: desk, Topic: errands}
+	for {
+		page, err := o.repairs.RequeueWhere(ctx, query)
+		if err != nil || page.Done {
+			return err
+		}
+		query.After = page.Next
+	}
 }
 
 // visit registers a group, reads for a while, and drops the group, again and again. A group that a killed process has left goes on.
