@@ -10,10 +10,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if !testenv.All() {
-		// A walk is some hundred transactions. The flag on the command line overrides it.
+	testenv.ManyAtATime()
+	if checks := flag.Lookup("rapid.checks"); !testenv.All() && checks.Value.String() == checks.DefValue {
+		// A walk is some hundred transactions.
 		_ = flag.Set("rapid.checks", "2")
 	}
-	testenv.ManyAtATime()
 	goleak.VerifyTestMain(m)
 }
