@@ -16,8 +16,8 @@ var anything = driver.Like{Last: driver.Dead}
 
 func byID(a, b driver.Row) int { return slices.Compare(a.ID[:], b.ID[:]) }
 
-// after compares the ids, and of the rows those that are like the given one: a driver may return more. It compares no ids where a driver may
-// pass by some of them.
+// after compares the ids, and of the rows those that are like the given one: a driver may return more. It compares no ids where a driver
+// may pass by some of them.
 func (w *walk) after() operation {
 	limit, like := w.limit(), w.like()
 	passes := like.First > driver.Leased
