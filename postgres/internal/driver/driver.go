@@ -75,7 +75,9 @@ func New(on *conns.Conns, config Config) *Driver {
 		d.config.Logger = storekit.NewLog(nil, config.Name, nil)
 	}
 	d.newHearing()
-	d.log.keeper = segments.New(upkeepLog{names: d.names, begin: d.beginUpkeep, log: d.config.Logger}, config.Upkeep)
+	d.log.keeper = segments.New(upkeepLog{
+		names: d.names, begin: d.beginUpkeep, change: d.changeUpkeep, read: d.readUpkeep, log: d.config.Logger,
+	}, config.Upkeep)
 	return d
 }
 

@@ -110,3 +110,21 @@ func TestLog_AppendsFollowTheSegment(t *testing.T) {
 		}
 	}
 }
+
+// An idle process does the upkeep, too.
+func TestMaintain_OfAnEmptyLog(t *testing.T) {
+	t.Parallel()
+	db := connect(t, postgrestest.Database(t), 2, func(c *pgxpool.Config) { c.ConnConfig.Tracer = tap{} })
+	d := driver.New(driver.PoolOf(db), driver.Config{Name: "postgres", Schema: "outmill"})
+	store := engine.New(d, engine.Config{})
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	require.NoError(t, store.Ensure(t.Context()))
+	require.NoError(t, store.RegisterGroup(t.Context(), outmill.Registration{Group: "readers"}))
+	_, err := store.Stats(t.Context(), 10)
+	require.NoError(t, err)
+	ctx, seen := tapped(t.Context())
+	more, err := d.Maintain(ctx)
+	require.NoError(t, err)
+	require.False(t, more)
+	require.Len(t, seen.list(), 4, "round trips: the turn, the sizes, the chains, the end of the turn")
+}

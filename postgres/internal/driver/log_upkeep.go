@@ -67,13 +67,16 @@ type pace struct {
 	used atomic.Bool
 	mu   sync.Mutex
 	next time.Time
+	// rests is how long the last pause was, since the process has used the log.
+	rests time.Duration
 	// barred is until when a role that lacks rights tries nothing: the server logs each refusal.
 	barred time.Time
 }
 
 const (
-	// seldom is how often the upkeep looks at a log that the process does not use.
-	seldom = 30 * time.Second
+	// seldom is how soon the upkeep looks again at a log that the process does not use, and mostSeldom how long it takes at most: each pause
+	// is twice as long as the one before.
+	seldom, mostSeldom = 30 * time.Second, 4 * time.Minute
 	// barredFor is how long it takes at most until a process notices that its role has got the rights.
 	barredFor = 10 * time.Minute
 )
@@ -82,6 +85,9 @@ func (p *pace) due(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	used := p.used.Swap(false)
+	if used {
+		p.rests = 0
+	}
 	return !now.Before(p.barred) && (used || !now.Before(p.next))
 }
 
@@ -97,7 +103,8 @@ func (p *pace) did(more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next = time.Now(); !more {
-		p.next = p.next.Add(seldom)
+		p.rests = min(max(2*p.rests, seldom), mostSeldom)
+		p.next = p.next.Add(p.rests)
 	}
 }
 
@@ -141,11 +148,49 @@ func (t *upkeepTx) end(ctx context.Context, err error) {
 	}
 }
 
+// changeUpkeep is one statement in a READ COMMITTED transaction, in one round trip.
+func (d *Driver) changeUpkeep(ctx context.Context, text string, args []any) (changed int64, err error) {
+	own, err := d.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { own.end(ctx, err) }()
+	t := &tx{d: d, to: onPgx{own.conn}, own: own}
+	t.addBegin(sqlBegin)
+	t.add("settings", []any{true}, nil)
+	t.addStep(step{text: text, args: args, done: func(n int) error {
+		changed = int64(n)
+		return nil
+	}})
+	err = t.commit(ctx)
+	return changed, err
+}
+
+// readUpkeep reads one row. Without a transaction the settings hold for the statement that is sent with them.
+func (d *Driver) readUpkeep(ctx context.Context, text string, into []any) (err error) {
+	own, err := d.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { own.end(ctx, err) }()
+	t := &tx{d: d, to: onPgx{own.conn}}
+	t.add("settings", []any{true}, nil)
+	t.addStep(step{text: text, row: func(scan scan) error { return scan(into...) }, done: func(n int) error {
+		if n == 0 {
+			return pgx.ErrNoRows
+		}
+		return nil
+	}})
+	return t.flush(ctx)
+}
+
 // upkeepLog is the log as its upkeep sees it: see package segments.
 type upkeepLog struct {
-	names *names
-	begin func(ctx context.Context) (pgx.Tx, error)
-	log   *storekit.Log
+	names  *names
+	begin  func(ctx context.Context) (pgx.Tx, error)
+	change func(ctx context.Context, text string, args []any) (int64, error)
+	read   func(ctx context.Context, text string, into []any) error
+	log    *storekit.Log
 }
 
 var _ segments.Log = upkeepLog{}
@@ -169,6 +214,16 @@ func (l upkeepLog) Begin(ctx context.Context) (pgx.Tx, error) {
 		return nil, errors.Join(err, tx.Rollback(ctx))
 	}
 	return tx, nil
+}
+
+// Change runs one statement in a transaction of its own.
+func (l upkeepLog) Change(ctx context.Context, name string, args ...any) (int64, error) {
+	return l.change(ctx, l.Text(name), args)
+}
+
+// One reads one row.
+func (l upkeepLog) One(ctx context.Context, name string, into ...any) error {
+	return l.read(ctx, l.Text(name), into)
 }
 
 // Text returns a statement by its name.

@@ -39,6 +39,11 @@ func (w *logWorld) keeper(config segments.Config) *segments.Keeper {
 	}
 	return segments.New(upkeepLog{names: w.names, begin: func(ctx context.Context) (pgx.Tx, error) {
 		return w.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	}, change: func(ctx context.Context, text string, args []any) (int64, error) {
+		tag, err := w.pool.Exec(ctx, text, args...)
+		return tag.RowsAffected(), err
+	}, read: func(ctx context.Context, text string, into []any) error {
+		return w.pool.QueryRow(ctx, text).Scan(into...)
 	}, log: w.log}, config)
 }
 

@@ -1303,6 +1303,10 @@ SELECT * FROM unnest($1::text[], $2::text[], $3::text::bigint[], $4::text::bigin
 ON CONFLICT (kind, key) DO UPDATE SET at = excluded.at, made_at = excluded.made_at, value = excluded.value
 WHERE e.at <= $6::bigint RETURNING e.kind, e.key;
 
+-- tidy_any
+SELECT /* outmill tidy_any */ (SELECT 1 FROM "outmill"."batches" LIMIT 1) IS NOT NULL OR (SELECT 1 FROM "outmill"."skips" LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM "outmill"."skip_ranges" LIMIT 1) IS NOT NULL;
+
 -- tidy_batches
 WITH /* outmill tidy_batches */ gone AS (DELETE FROM "outmill"."batches" AS d WHERE d.ctid = ANY (ARRAY(SELECT o.ctid FROM unnest($1::text[], $2::bigint[]) AS c (topic, chain)
 	CROSS JOIN LATERAL (SELECT b.ctid FROM "outmill"."batches" AS b WHERE b.topic = c.topic AND b.chain = c.chain

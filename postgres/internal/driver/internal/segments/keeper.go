@@ -79,7 +79,7 @@ func (k *Keeper) Small() int64 { return k.config.Small }
 // Maintain does some of the upkeep if this process has the turn, and reports whether there is more to do at once.
 func (k *Keeper) Maintain(ctx context.Context) (more bool, err error) {
 	turn := rand.Int64()
-	taken, err := k.changed(ctx, "upkeep_turn", turn, k.config.Every.Microseconds(), k.config.Turn.Microseconds())
+	taken, err := k.log.Change(ctx, "upkeep_turn", turn, k.config.Every.Microseconds(), k.config.Turn.Microseconds())
 	if err != nil || taken == 0 {
 		return false, err
 	}
@@ -88,7 +88,7 @@ func (k *Keeper) Maintain(ctx context.Context) (more bool, err error) {
 	for more = true; more && err == nil && working.Err() == nil; {
 		more, err = k.Step(working)
 	}
-	if _, ended := k.changed(ctx, "upkeep_end", turn); err == nil {
+	if _, ended := k.log.Change(ctx, "upkeep_end", turn); err == nil {
 		err = ended
 	}
 	return more && err == nil, err
@@ -101,10 +101,7 @@ func (k *Keeper) Step(ctx context.Context) (more bool, err error) {
 	var current, free int
 	var age int64
 	var sizes []int64
-	err = k.in(ctx, func(t step) error {
-		return t.tx.QueryRow(ctx, t.text("segments_state")).Scan(&current, &age, &sizes)
-	})
-	if err != nil {
+	if err := k.log.One(ctx, "segments_state", &current, &age, &sizes); err != nil {
 		return false, err
 	}
 	free = -1
@@ -137,7 +134,7 @@ func (k *Keeper) Step(ctx context.Context) (more bool, err error) {
 	if free < 0 || size < k.config.Small || size < k.config.Full && age < k.config.Age.Microseconds() {
 		return more, nil
 	}
-	_, err = k.changed(ctx, "segments_rotate", current, free)
+	_, err = k.log.Change(ctx, "segments_rotate", current, free)
 	return true, err
 }
 
@@ -166,16 +163,6 @@ func (k *Keeper) in(ctx context.Context, fn func(t step) error) error {
 		return err
 	}
 	return tx.Commit(ctx)
-}
-
-// changed runs one statement, and returns how many rows it has changed.
-func (k *Keeper) changed(ctx context.Context, name string, args ...any) (n int64, err error) {
-	err = k.in(ctx, func(t step) error {
-		tag, err := t.tx.Exec(ctx, t.text(name), args...)
-		n = tag.RowsAffected()
-		return err
-	})
-	return n, err
 }
 
 // value returns the value of a statement about the segment.

@@ -52,6 +52,10 @@ type History struct {
 type Log interface {
 	// Begin begins a READ COMMITTED transaction with the driver's settings.
 	Begin(ctx context.Context) (pgx.Tx, error)
+	// Change runs one statement by its name in a READ COMMITTED transaction of its own, and returns how many rows it has changed.
+	Change(ctx context.Context, name string, args ...any) (changed int64, err error)
+	// One reads one row by a statement, without a transaction around it.
+	One(ctx context.Context, name string, into ...any) error
 	// Text returns a statement by its name.
 	Text(name string) string
 	// Hold keeps the registrations as they are until the end of the transaction.

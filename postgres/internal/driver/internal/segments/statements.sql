@@ -93,6 +93,11 @@ SELECT {p:segment_truncate}({q:log_{segment}})
 -- Forgets that the segment was retired.
 DELETE FROM {p:retired} WHERE segment = {segment} AND (SELECT 1 FROM {p:log_{segment}} LIMIT 1) IS NULL
 
+-- name: tidy_any
+-- Whether the tables know a chain.
+SELECT (SELECT 1 FROM {p:batches} LIMIT 1) IS NOT NULL OR (SELECT 1 FROM {p:skips} LIMIT 1) IS NOT NULL
+	OR (SELECT 1 FROM {p:skip_ranges} LIMIT 1) IS NOT NULL
+
 -- name: tidy_chains
 -- The next chains behind $1 and $2 that the tables know, at most $3.
 WITH RECURSIVE leap AS (

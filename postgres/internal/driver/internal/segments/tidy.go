@@ -27,7 +27,14 @@ func (k *Keeper) tidy(ctx context.Context) (more bool, err error) {
 		if time.Since(r.begun) < k.config.Tidy {
 			return false, nil
 		}
-		*r = round{active: true, begun: time.Now()}
+		var known bool
+		if err := k.log.One(ctx, "tidy_any", &known); err != nil {
+			return false, err
+		}
+		*r = round{active: known, begun: time.Now()}
+		if !known {
+			return false, nil
+		}
 	}
 	var lines []string
 	var chains []int64
@@ -69,7 +76,7 @@ func (k *Keeper) tidy(ctx context.Context) (more bool, err error) {
 	})
 	if err == nil {
 		// The number is taken behind the snapshot that shows the ranges, so the transaction has none before.
-		_, err = k.changed(ctx, "tidy_horizon", lines, chains)
+		_, err = k.log.Change(ctx, "tidy_horizon", lines, chains)
 	}
 	for _, c := range forget {
 		if err == nil {
