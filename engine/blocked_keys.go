@@ -49,6 +49,8 @@ type key struct {
 	by      string
 	// taken says that the claim has taken a row: its lease blocks the key for other owners.
 	taken bool
+	// stays says that a row behind a parked one is not parked, because of a pause.
+	stays bool
 	// until is when a paused row expires that blocks the key.
 	until driver.Time
 	// note is the key's note, if the claim looks at it. head is the first row that it leaves held.
@@ -177,9 +179,8 @@ func (c *topicClaim) noteKeys(known keys) {
 
 func (c *topicClaim) noteOf(name string, k *key) driver.Note {
 	n := driver.Note{Line: c.line, Name: driver.KeyNote(name), Blocker: k.by, Head: k.head, LookAt: k.until}
-	_, paused := driver.ByPause(k.by)
 	switch {
-	case c.parks && k.Parked < k.head && !paused:
+	case c.parks && k.Parked < k.head && !k.stays:
 		// What this page has left goes dead by the next one, whatever blocks the key.
 		n.Blocker = ""
 	case n.Blocker == "" && k.taken:

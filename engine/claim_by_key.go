@@ -82,6 +82,7 @@ func (c *topicClaim) decide(known keys, rows []driver.Row) (full bool) {
 		case c.parksAlong(k, r, pause):
 			c.change(r, park)
 		case k.blocked:
+			k.stays = k.stays || r.Seq > k.Parked
 			c.holdBehind(k, r)
 		case c.found() == c.want || !c.fits(&r):
 			known.leave(rows[i:])

@@ -77,8 +77,8 @@ type State struct {
 	Now Time
 	Generations
 	// Notes says that there are notes, and Paused that some have the Blocker of a pause. Both may be true
-	// for no reason. Without notes no row is in stage Held, because the engine drops a note when nothing is under it: Due and
-	// Pages need not look for such rows.
+	// for no reason. Without notes no row is in stage Held, because the engine drops a note only when nothing is under it: Due, and
+	// Pages without Ask.Keys, need not look for such rows.
 	Notes, Paused bool
 	// Unrouted says that rows wait for a first group.
 	Unrouted bool

@@ -1,6 +1,7 @@
 package memdriver_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/outmill/outmill"
 	"github.com/outmill/outmill/engine"
 	"github.com/outmill/outmill/engine/memdriver"
+	"github.com/outmill/outmill/roles"
 )
 
 // The contract lets a store leave later records to the next claim, because a log cannot find them by their key. The engine parks those that
@@ -66,4 +68,52 @@ func TestClaim_ParksAllBehindARetry(t *testing.T) {
 	dead, err := e.List(ctx, outmill.ListQuery{Status: outmill.StatusDead})
 	require.NoError(t, err)
 	require.Len(t, dead, 1+behind, "all but the one that waits for its retry")
+}
+
+// Records of many parked keys are held for the pause of their tenant, behind a record that waits for a retry. A claim goes on to the records
+// of others, and looks at the keys no more.
+func TestClaim_ParksNothingThatIsPaused(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	e := engine.New(memdriver.Driver{Database: memdriver.New()}, engine.Config{Name: "memory", AtOnce: 2})
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	require.NoError(t, e.Ensure(ctx))
+	require.NoError(t, e.RegisterGroup(ctx, outmill.Registration{Group: "readers", Topics: outmill.Topics{Include: []string{"orders"}}}))
+	claim := func(ctx context.Context, limit int, policy outmill.KeyPolicy) ([]*outmill.Record, error) {
+		return e.Claim(ctx, outmill.ClaimRequest{
+			Owner: outmill.NewOwnerToken(), Group: "readers", Limit: limit, Lease: time.Minute, Order: outmill.OrderKey, KeyPolicy: policy,
+		})
+	}
+	const keys = 10
+	var firsts []*outmill.Record
+	for i := range keys {
+		for range 12 {
+			require.NoError(t, e.Append(ctx, &outmill.Record{Topic: "orders", Key: fmt.Sprint(i), TenantID: "acme"}))
+		}
+		found, err := claim(ctx, 2, outmill.KeyBlock)
+		require.NoError(t, err)
+		require.Len(t, found, 2)
+		firsts = append(firsts, found...)
+	}
+	_, err := claim(ctx, 100, outmill.KeyBlock) // holds the others
+	require.NoError(t, err)
+	require.NoError(t, e.Pause(ctx, roles.PauseScope{TenantID: "acme"}, "ann", ""))
+	for i, r := range firsts {
+		if i%2 == 0 {
+			require.NoError(t, e.Fail(ctx, []outmill.Settlement{{Lease: r.Lease(), Err: "bad", Park: true}}))
+		} else {
+			require.NoError(t, e.Abandon(ctx, []outmill.Settlement{{Lease: r.Lease(), Err: "boom", Delay: time.Hour}}))
+		}
+	}
+	require.NoError(t, e.Append(ctx, &outmill.Record{Topic: "orders", MessageID: "free"}))
+	within, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	began := time.Now()
+	found, err := claim(within, 1, outmill.KeyPark)
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.Equal(t, "free", found[0].MessageID)
+	_, err = claim(within, 1, outmill.KeyPark)
+	require.NoError(t, err)
+	require.Less(t, time.Since(began), 20*time.Second, "the claims went round until half of their time was over")
 }
