@@ -11,7 +11,9 @@ import (
 
 func TestMain(m *testing.M) {
 	testenv.ManyAtATime()
-	if checks := flag.Lookup("rapid.checks"); !testenv.All() && checks.Value.String() == checks.DefValue {
+	given := testenv.All()
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" })
+	if !given {
 		// A walk is some hundred transactions.
 		_ = flag.Set("rapid.checks", "2")
 	}

@@ -242,10 +242,13 @@ func (a *logAfter) besides(rows []driver.Row) []outmill.WorkItemID {
 // afterInLog looks at the log until it has found enough: what is settled stays there until its segment goes.
 func (t *tx) afterInLog(ctx context.Context, id outmill.WorkItemID, limit int, like driver.Like) (*logAfter, error) {
 	a := &logAfter{id: id, like: like}
-	h, err := t.history(ctx)
 	// The log has no rows of later stages.
-	if err != nil || like.First > driver.Leased {
-		return a, err
+	if like.First > driver.Leased {
+		return a, nil
+	}
+	h, err := t.history(ctx)
+	if err != nil {
+		return nil, err
 	}
 	low, _ := idsBehind(id)
 	for look := max(limit, leastLooked); ; look = min(4*look, mostLooked) {

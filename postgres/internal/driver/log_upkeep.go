@@ -67,16 +67,14 @@ type pace struct {
 	used atomic.Bool
 	mu   sync.Mutex
 	next time.Time
-	// rests is how long the last pause was, since the process has used the log.
-	rests time.Duration
 	// barred is until when a role that lacks rights tries nothing: the server logs each refusal.
 	barred time.Time
 }
 
 const (
-	// seldom is how soon the upkeep looks again at a log that the process does not use, and mostSeldom how long it takes at most: each pause
-	// is twice as long as the one before.
-	seldom, mostSeldom = 30 * time.Second, 4 * time.Minute
+	// seldom is how often the upkeep looks at a log that the process does not use. A dump that waits for a lock is seen by looks that are no
+	// further apart: see segment_heeded.
+	seldom = 30 * time.Second
 	// barredFor is how long it takes at most until a process notices that its role has got the rights.
 	barredFor = 10 * time.Minute
 )
@@ -85,9 +83,6 @@ func (p *pace) due(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	used := p.used.Swap(false)
-	if used {
-		p.rests = 0
-	}
 	return !now.Before(p.barred) && (used || !now.Before(p.next))
 }
 
@@ -103,8 +98,7 @@ func (p *pace) did(more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next = time.Now(); !more {
-		p.rests = min(max(2*p.rests, seldom), mostSeldom)
-		p.next = p.next.Add(p.rests)
+		p.next = p.next.Add(seldom)
 	}
 }
 
