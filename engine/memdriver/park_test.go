@@ -70,8 +70,8 @@ func TestClaim_ParksAllBehindARetry(t *testing.T) {
 	require.Len(t, dead, 1+behind, "all but the one that waits for its retry")
 }
 
-// Records of many parked keys are held for the pause of their tenant, behind a record that waits for a retry. A claim goes on to the records
-// of others, and looks at the keys no more.
+// Records of many parked keys are held for the pause of their tenant, behind a record that waits for a retry. A claim goes on to the
+// records of others, and looks at the keys no more.
 func TestClaim_ParksNothingThatIsPaused(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
