@@ -12,17 +12,24 @@ import (
 	"github.com/outmill/outmill/engine"
 	"github.com/outmill/outmill/engine/memdriver"
 	"github.com/outmill/outmill/roles"
+	"github.com/outmill/outmill/storekit"
 )
+
+// readersOf is a store with a group that reads orders.
+func readersOf(t *testing.T, atOnce storekit.BatchSize) *engine.Engine {
+	t.Helper()
+	e := engine.New(memdriver.Driver{Database: memdriver.New()}, engine.Config{Name: "memory", AtOnce: atOnce})
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	require.NoError(t, e.Ensure(t.Context()))
+	require.NoError(t, e.RegisterGroup(t.Context(), outmill.Registration{Group: "readers", Topics: outmill.Topics{Include: []string{"orders"}}}))
+	return e
+}
 
 // The contract lets a store leave later records to the next claim, because a log cannot find them by their key. The engine parks those that
 // its rows name, so that an operator sees at once what waits behind a dead letter.
 func TestFail_ParksLaterRowsAtOnce(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
-	e := engine.New(memdriver.Driver{Database: memdriver.New()}, engine.Config{Name: "memory"})
-	t.Cleanup(func() { require.NoError(t, e.Close()) })
-	require.NoError(t, e.Ensure(ctx))
-	require.NoError(t, e.RegisterGroup(ctx, outmill.Registration{Group: "readers", Topics: outmill.Topics{Include: []string{"orders"}}}))
+	ctx, e := t.Context(), readersOf(t, 0)
 	records := make([]*outmill.Record, 5)
 	for i := range records {
 		records[i] = &outmill.Record{Topic: "orders", Key: "k", MessageID: fmt.Sprint(i)}
@@ -41,11 +48,7 @@ func TestFail_ParksLaterRowsAtOnce(t *testing.T) {
 // A record of a parked key waits for a retry, and more are held behind it than a page has. A claim reaches all of them.
 func TestClaim_ParksAllBehindARetry(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
-	e := engine.New(memdriver.Driver{Database: memdriver.New()}, engine.Config{Name: "memory", AtOnce: 2})
-	t.Cleanup(func() { require.NoError(t, e.Close()) })
-	require.NoError(t, e.Ensure(ctx))
-	require.NoError(t, e.RegisterGroup(ctx, outmill.Registration{Group: "readers", Topics: outmill.Topics{Include: []string{"orders"}}}))
+	ctx, e := t.Context(), readersOf(t, 2)
 	const behind = 12
 	records := make([]*outmill.Record, 2+behind)
 	for i := range records {
@@ -74,11 +77,7 @@ func TestClaim_ParksAllBehindARetry(t *testing.T) {
 // records of others, and looks at the keys no more.
 func TestClaim_ParksNothingThatIsPaused(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
-	e := engine.New(memdriver.Driver{Database: memdriver.New()}, engine.Config{Name: "memory", AtOnce: 2})
-	t.Cleanup(func() { require.NoError(t, e.Close()) })
-	require.NoError(t, e.Ensure(ctx))
-	require.NoError(t, e.RegisterGroup(ctx, outmill.Registration{Group: "readers", Topics: outmill.Topics{Include: []string{"orders"}}}))
+	ctx, e := t.Context(), readersOf(t, 2)
 	claim := func(ctx context.Context, limit int, policy outmill.KeyPolicy) ([]*outmill.Record, error) {
 		return e.Claim(ctx, outmill.ClaimRequest{
 			Owner: outmill.NewOwnerToken(), Group: "readers", Limit: limit, Lease: time.Minute, Order: outmill.OrderKey, KeyPolicy: policy,
