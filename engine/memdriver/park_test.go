@@ -21,7 +21,8 @@ func readersOf(t *testing.T, atOnce storekit.BatchSize) *engine.Engine {
 	e := engine.New(memdriver.Driver{Database: memdriver.New()}, engine.Config{Name: "memory", AtOnce: atOnce})
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	require.NoError(t, e.Ensure(t.Context()))
-	require.NoError(t, e.RegisterGroup(t.Context(), outmill.Registration{Group: "readers", Topics: outmill.Topics{Include: []string{"orders"}}}))
+	readers := outmill.Registration{Group: "readers", Topics: outmill.Topics{Include: []string{"orders"}}}
+	require.NoError(t, e.RegisterGroup(t.Context(), readers))
 	return e
 }
 
