@@ -144,19 +144,12 @@ func (t *upkeepTx) end(ctx context.Context, err error) {
 
 // changeUpkeep is one statement in a READ COMMITTED transaction, in one round trip.
 func (d *Driver) changeUpkeep(ctx context.Context, text string, args []any) (changed int64, err error) {
-	own, err := d.begin(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { own.end(ctx, err) }()
-	t := &tx{d: d, to: onPgx{own.conn}, own: own}
-	t.addBegin(sqlBegin)
-	t.add("settings", []any{true}, nil)
-	t.addStep(step{text: text, args: args, done: func(n int) error {
-		changed = int64(n)
-		return nil
-	}})
-	err = t.commit(ctx)
+	err = d.alone(ctx, true, func(t *tx) {
+		t.addStep(step{text: text, args: args, done: func(n int) error {
+			changed = int64(n)
+			return nil
+		}})
+	})
 	return changed, err
 }
 

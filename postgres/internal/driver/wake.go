@@ -91,15 +91,6 @@ func (t *tx) retract() {
 
 // notify sends a notification in a transaction of its own. It does not wait for the disk, because other sessions could not commit
 // their notifications in that time.
-func (d *Driver) notify(ctx context.Context, payload string) (err error) {
-	own, err := d.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { own.end(ctx, err) }()
-	t := &tx{d: d, to: onPgx{own.conn}, own: own}
-	t.addBegin(sqlBegin)
-	t.add("settings", []any{false}, nil)
-	t.add("notify", []any{d.names.channel(), payload}, nil)
-	return t.commit(ctx)
+func (d *Driver) notify(ctx context.Context, payload string) error {
+	return d.alone(ctx, false, func(t *tx) { t.add("notify", []any{d.names.channel(), payload}, nil) })
 }
