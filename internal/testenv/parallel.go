@@ -11,9 +11,13 @@ import (
 // line overrides it. TestMain calls it.
 func ManyAtATime() {
 	flag.Parse()
-	set := false
-	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
-	if !set {
+	if !Given("test.parallel") {
 		_ = flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0)))
 	}
+}
+
+// Given reports whether the command line has the flag.
+func Given(name string) (given bool) {
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
+	return given
 }

@@ -11,9 +11,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testenv.ManyAtATime()
-	given := testenv.All()
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" })
-	if !given {
+	if !testenv.All() && !testenv.Given("rapid.checks") {
 		// A walk is some hundred transactions.
 		_ = flag.Set("rapid.checks", "2")
 	}
