@@ -43,7 +43,7 @@ func (w *walk) after() operation {
 		slices.SortFunc(alike, byID)
 		if passes {
 			for _, r := range alike {
-				if _, listed := slices.BinarySearchFunc(ids, r.ID, func(a, b outmill.WorkItemID) int { return slices.Compare(a[:], b[:]) }); !listed {
+				if !slices.Contains(ids, r.ID) {
 					return nil, fmt.Errorf("After returns a row without its id: %s", r.ID)
 				}
 			}

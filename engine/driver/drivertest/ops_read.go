@@ -189,8 +189,7 @@ func (w *walk) unrouted() operation {
 
 func (w *walk) due() operation {
 	// See driver.State: where there are no notes, a driver need not find rows that are held.
-	orphans := w.orphans
-	ask := driver.Topics{Group: pick(w, "group", groups), Free: w.free(), Held: w.chance(2) && !orphans}
+	ask := driver.Topics{Group: pick(w, "group", groups), Free: w.free(), Held: w.chance(2) && !w.orphans}
 	if w.chance(2) {
 		for _, part := range parts[1:3] {
 			for _, topic := range topics[:2] {
@@ -198,6 +197,8 @@ func (w *walk) due() operation {
 			}
 		}
 	}
+	with := ask
+	with.Held = !ask.Held && !w.orphans
 	return operation{
 		name: fmt.Sprintf("Due of %+v, LinesOf, Pausing", ask),
 		run: func(_ *side, t driver.Tx) (any, error) {
@@ -208,8 +209,6 @@ func (w *walk) due() operation {
 			if err != nil {
 				return nil, err
 			}
-			with := ask
-			with.Held = !ask.Held && !orphans
 			other, err := t.Due(w.ctx, with)
 			if err != nil {
 				return nil, err
