@@ -72,7 +72,7 @@ func TestSet_Able(t *testing.T) {
 		_, err := r.set.ReapExpired(t.Context(), 10)
 		require.ErrorIs(t, err, errAway)
 		// Longer than the member is left out after its first failure.
-		for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
+		for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); <-time.After(tick) {
 			_, err := r.set.DeleteNotes(t.Context(), 10)
 			require.NoError(t, err)
 			require.Equal(t, tenants.StateFailing, r.set.Status().Members[0].State)
