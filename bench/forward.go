@@ -211,15 +211,15 @@ func (f *forwarding) read(ctx context.Context) (time.Duration, error) {
 	return time.Since(began), nil
 }
 
-// produce sends the same records with the client that package kafka uses, at
-// its defaults: idempotent, acks=all.
+// produce sends the same records with the client that package kafka uses: idempotent, acks=all. It waits for no room in the client's buffer,
+// which would slow it down.
 func (f *forwarding) produce(ctx context.Context) (time.Duration, error) {
 	topic, err := newTopic(ctx, f.broker)
 	if err != nil {
 		return 0, err
 	}
 	client, err := kgo.NewClient(kgo.SeedBrokers(f.broker), kgo.DefaultProduceTopic(topic), kgo.ProducerBatchCompression(kgo.NoCompression()),
-		kgo.MaxBufferedRecords(50_000))
+		kgo.MaxBufferedRecords(f.b.n))
 	if err != nil {
 		return 0, err
 	}
