@@ -251,13 +251,19 @@ func (t *tx) afterInLog(ctx context.Context, id outmill.WorkItemID, limit int, l
 		return nil, err
 	}
 	low, _ := idsBehind(id)
-	for look := max(limit, leastLooked); ; look = min(4*look, mostLooked) {
+	for look, left := lookFor(limit), limit; ; {
 		end, whole, err := t.lookBehind(ctx, h, a, low, look)
 		if err != nil {
 			return nil, err
 		}
-		if whole || len(a.found)+len(a.others) >= limit {
+		before := left
+		if left = limit - len(a.found) - len(a.others); whole || left <= 0 {
 			return a, nil
+		}
+		if before-left < look/2 || end == low {
+			look = min(4*look, mostLooked)
+		} else {
+			look = lookFor(left)
 		}
 		low = end
 	}
@@ -313,6 +319,10 @@ func (t *tx) lookBehind(ctx context.Context, h *logHistory, a *logAfter, low out
 
 // leastLooked and mostLooked are how many rows of the log a search by id looks at in one round.
 const leastLooked, mostLooked = 100, 100_000
+
+// lookFor is how many rows a search looks at that wants so many: some more, because it leaves the last one, and those that begin as it,
+// to the next round.
+func lookFor(limit int) int { return min(max(limit+limit/100+1, leastLooked), mostLooked) }
 
 // overAllLines returns what the log has for a search over all lines, which has found some of the records.
 func (t *tx) overAllLines(ctx context.Context, s driver.Search, found int) (rows []driver.Row, err error) {
