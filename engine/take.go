@@ -35,15 +35,18 @@ func (e *Engine) take(ctx context.Context, req outmill.ClaimRequest, due dueLine
 		return nil, false, false, nil
 	}
 	lines, pauses := due.lines[due.topics[0]], e.pauses.load()
-	if len(lines) != 1 || e.isFair(lines[0]) || pauses.Generation() != generation || mayPause(pauses, lines[0]) {
+	if len(lines) != 1 || e.isFair(lines[0]) || pauses.Generation() != generation {
 		return nil, false, false, nil
 	}
 	ask := driver.Take{
 		Line: lines[0], Owner: req.Owner, Worker: req.Worker, Lease: req.Lease, Limit: req.Limit, MaxRow: readAlong,
 		MaxBytes: min(mostTakenBytes, cmp.Or(req.MaxBytes, e.config.ReadBytes)),
 		Free:     req.Order == outmill.OrderNone, Alone: req.Order == outmill.OrderTopic,
-		Parks:  req.Order == outmill.OrderKey && req.KeyPolicy == outmill.KeyPark,
-		Pauses: generation, Durable: e.config.DurableSettle, Listed: content&driver.Listed != 0,
+		Parks: req.Order == outmill.OrderKey && req.KeyPolicy == outmill.KeyPark,
+		Open:  freeBlockers(req), Pauses: generation, Durable: e.config.DurableSettle, Listed: content&driver.Listed != 0,
+	}
+	if !pausedOf(pauses, &ask) {
+		return nil, false, false, nil
 	}
 	if req.MaxRecord > 0 {
 		ask.MaxRow = min(ask.MaxRow, req.MaxRecord+mostText)
@@ -64,14 +67,29 @@ func (e *Engine) take(ctx context.Context, req outmill.ClaimRequest, due dueLine
 	return records, true, len(rows) > 0, err
 }
 
-// mayPause reports whether a pause may be of rows of the line.
-func mayPause(pauses *roles.PauseList, line driver.Line) bool {
+// mostPaused is the most pauses of a line with which a driver takes rows.
+const mostPaused = 500
+
+// pausedOf says what is paused of the line. It returns false if the whole line is, or too much of it.
+func pausedOf(pauses *roles.PauseList, take *driver.Take) bool {
+	line := take.Line
 	for _, p := range pauses.All() {
-		if (p.Group == "" || p.Group == line.Group) && (p.Topic == "" || p.Topic == line.Topic) {
-			return true
+		if p.Group != "" && p.Group != line.Group || p.Topic != "" && p.Topic != line.Topic {
+			continue
+		}
+		switch {
+		case p.Key != "":
+			take.PausedKeys = append(take.PausedKeys, p.Key)
+		case p.TenantID != "":
+			take.PausedTenants = append(take.PausedTenants, p.TenantID)
+		default:
+			return false
+		}
+		if take.PausedBy = append(take.PausedBy, driver.PauseNote(p.Number), driver.KeyedPauseNote(p.Number)); len(take.PausedBy) > 2*mostPaused {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
 // takenRecords are the records of the rows. Those that cannot be decoded become dead, as in other claims.

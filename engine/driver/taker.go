@@ -10,9 +10,12 @@ import (
 // Taker is a DB that can lease the first rows of a line, and read their content, in one round trip, where nothing but their places decides
 // about them. The engine asks it before it reads a page.
 type Taker interface {
-	// Take leases rows in their order, and commits. taken is false if the line has something beside them for which the engine has a rule: then
+	// Take leases rows in their order, and commits. taken is false if the line has something for which the engine has a rule: then
 	// nothing is written, and the claim reads pages. It is true, without rows, only if the line has nothing that may be claimed, or, with
 	// Free, if another claim has it at that moment.
+	//
+	// The engine has a rule for a row whose key or tenant is paused, for a note that does not block the claim, and, unless Free is true, for a
+	// row of which another one with the same key is held, waits for a retry or is leased.
 	Take(ctx context.Context, take Take) (rows []Taken, taken bool, err error)
 }
 
@@ -34,9 +37,13 @@ type Take struct {
 	Alone bool
 	// Parks says that a parked row blocks its key.
 	Parks bool
-	// Pauses is the generation of the pauses, none of which is of the line.
-	Pauses  int64
-	Durable bool
+	// Open are the Blockers of notes that do not block the claim, but for those of pauses: see Ask.Free.
+	Open []string
+	// Pauses is the generation of the pauses, none of which is of the whole line. PausedKeys and PausedTenants are what they are of, and the claim
+	// takes no row of these. PausedBy are the Blockers of their notes: a note with the Blocker of another pause does not block the claim.
+	Pauses                              int64
+	PausedKeys, PausedTenants, PausedBy []string
+	Durable                             bool
 	// Listed says that all rows end together: the metadata may be in Content.Entries, and the records may share memory.
 	Listed bool
 }

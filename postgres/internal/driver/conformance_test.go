@@ -64,8 +64,8 @@ type suite struct {
 	schemas testenv.Shelf
 	// records has all appends write records.
 	records bool
-	// pages has all claims go by pages.
-	pages bool
+	// pages has all claims go by pages, and takes none that can be one of its own.
+	pages, takes bool
 	// pools has a pool for each schema, because a session plans each statement again for each schema.
 	pools sync.Map
 }
@@ -152,6 +152,9 @@ func (h harness) open(schema string, config engine.Config) opened {
 	o := opened{engine.New(d, config), d, db, schema}
 	if h.suite.pages {
 		o.Engine = engine.New(byPages{d}, config)
+	}
+	if h.suite.takes {
+		o.Engine = engine.New(tryTake{d}, config)
 	}
 	h.t.Cleanup(func() { require.NoError(h.t, o.Close()) })
 	return o

@@ -84,7 +84,8 @@ func (c *ownClaim) add(t *tx) {
 	c.batch = workBatch{token: rand.Int64(), owner: take.Owner.String(), worker: take.Worker, ends: time.Now().Add(take.Lease)}
 	args := c.args(schemaVersion, c.stamp, take.Pauses, line.Group, c.batch.owner, take.Worker, c.batch.token,
 		int64(driver.Time(0).After(take.Lease)), take.Limit, take.MaxBytes, take.MaxRow, take.Parks, take.Alone,
-		!take.Free && !take.Alone, tried)
+		!take.Free && !take.Alone,
+		listed(take.Open), listed(take.PausedBy), listed(take.PausedKeys), listed(take.PausedTenants), tried)
 	t.add("log_claim", args, func(scan scan) error {
 		err := scan(&c.batch.n, &c.given, (*int64)(&c.batch.until))
 		c.batch.size = int64(c.given)
@@ -92,6 +93,9 @@ func (c *ownClaim) add(t *tx) {
 	})
 	t.addStep(step{text: t.d.names.text("log_claimed", false), args: []any{c.topic, c.chain, c.batch.token}, raw: c.read})
 }
+
+// listed is a list that is not NULL.
+func listed(texts []string) []string { return append([]string{}, texts...) }
 
 // read reads a row from the connection into a record. Its columns are those of log_claimed.
 func (c *ownClaim) read(row rawRow) error {
@@ -138,7 +142,7 @@ type refusal struct{ left, next int }
 
 const (
 	// mostSkipped is the most claims that go by pages at once, and mostRefused the most lines that are remembered.
-	mostSkipped = 32
+	mostSkipped = 8
 	mostRefused = 1000
 )
 

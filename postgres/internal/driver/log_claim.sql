@@ -1,12 +1,14 @@
 -- The claim of its own of a line whose rows of the log are all that it has: see "A claim of its own" in docs/postgres-log.md.
 
 -- What the chain has next, of one snapshot: seen. given is how many rows behind the cursor the claim may take, up to the place upto; 0 is that
--- there is none. It is NULL if another claim must decide: the schema or the stamp of the history is another one, a pause has changed, the line has notes, or
--- records that are ready, held or due, or rows that wait to be adopted, the chain has rows that were left, late or skipped, or a batch whose lease
--- has ended, with keyed one of the keys waits for a retry, is leased or in another owner's batch (with alone: any), or, with parks, parked, or a row is
--- larger than largest, or the first one than most. The rows end before one with which all are larger than most. low is the first batch in work.
+-- there is none. It is NULL if another claim must decide: the schema or the stamp of the history is another one, a pause has changed, the line has
+-- records that are ready or due, or rows that wait to be adopted, or a note that a claim must look at, the chain has rows that were left or late, or a batch whose lease
+-- has ended, one of the rows is skipped, or its key or tenant is paused, with keyed one of the keys is held, waits for a retry, is leased or in another owner's batch
+-- (with alone: any), or, with parks, parked, or a row is larger than largest, or the first one than most. The rows end before one with which all are larger than most. low
+-- is the first batch in work. of_open are the blockers that do not block the claim, and of_paused those of the pauses of the line.
 CREATE FUNCTION {p:log_next}(of_topic text, of_chain bigint, begin_pos bigint, begin_seen pg_snapshot, of_version integer, of_stamp bigint, of_pauses bigint, of_group text,
-    of_owner text, want bigint, most bigint, largest bigint, parks boolean, alone boolean, keyed boolean, OUT cur {p:log_cursor}, OUT low bigint, OUT upto bigint,
+    of_owner text, want bigint, most bigint, largest bigint, parks boolean, alone boolean, keyed boolean,
+    of_open text[], of_paused text[], paused_keys text[], paused_tenants text[], OUT cur {p:log_cursor}, OUT low bigint, OUT upto bigint,
     OUT given bigint, OUT seen pg_snapshot) LANGUAGE plpgsql STABLE AS $outmill$
 DECLARE
     -- One time, so that the searches by it use the index.
@@ -16,15 +18,17 @@ DECLARE
     bytes bigint;
     largest_row bigint;
     many bigint;
-    -- The keys of records that wait or are leased.
-    busy text[] := '{}';
+    -- The keys that are paused, and those of records that are held, wait or are leased.
+    busy text[] := paused_keys;
+    held text[];
+    noted bigint;
+    asked boolean;
+    met boolean;
     parked boolean := false;
 BEGIN
     IF (SELECT e.stamp FROM {p:events} AS e) IS DISTINCT FROM of_stamp OR (SELECT m.pauses FROM {p:meta} AS m
             WHERE m.version >= of_version AND m.compatible <= of_version) IS DISTINCT FROM of_pauses
-        OR EXISTS (SELECT 1 FROM {p:notes} AS t WHERE t.grp = of_group AND t.topic = of_topic)
         OR EXISTS (SELECT 1 FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.stage = 0)
-        OR EXISTS (SELECT 1 FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.stage = 1)
         OR EXISTS (SELECT 1 FROM {p:records} AS r WHERE r.grp = '' AND r.stage IN (0, 3) AND r.topic = of_topic) THEN
         RETURN;
     END IF;
@@ -36,20 +40,33 @@ BEGIN
             RETURN;
         END IF;
         IF keyed OR alone THEN
-            busy := ARRAY(SELECT r.key FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.stage = 2 AND r.wake_at <> 0 LIMIT 501)
+            held := ARRAY(SELECT r.key FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.stage = 2 AND r.wake_at <> 0 LIMIT 501)
                 || ARRAY(SELECT r.key FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.stage = 4 AND r.wake_at <> 0 LIMIT 501);
-            IF cardinality(busy) > (CASE WHEN alone THEN 0 ELSE 500 END) THEN
+            IF cardinality(held) > (CASE WHEN alone THEN 0 ELSE 500 END) THEN
                 RETURN;
             END IF;
+            busy := busy || held;
         END IF;
+    END IF;
+    -- Each row that is held has its note.
+    IF EXISTS (SELECT 1 FROM {p:notes} AS t WHERE t.grp = of_group AND t.topic = of_topic) THEN
+        SELECT count(*), bool_or(alone OR t.blocker = ANY (of_open) OR t.look_at <> 0 AND t.look_at <= moment
+                OR t.blocker >= 'p' AND t.blocker < 'r' AND t.blocker NOT IN (SELECT u.blocker FROM unnest(of_paused) AS u (blocker))
+                OR CASE WHEN keyed THEN t.name >= 'q' AND t.name < 'r' ELSE t.name >= 'k' AND t.name < 'l' END),
+            coalesce(array_agg(substr(t.name, 2)) FILTER (WHERE keyed AND t.name >= 'k' AND t.name < 'l'), '{}') INTO noted, asked, held
+            FROM (SELECT n.* FROM {p:notes} AS n WHERE n.grp = of_group AND n.topic = of_topic LIMIT 501) AS t;
+        IF asked OR noted > 500 THEN
+            RETURN;
+        END IF;
+        busy := busy || held;
+    ELSIF EXISTS (SELECT 1 FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.stage = 1) THEN
+        RETURN;
     END IF;
     IF parks THEN
         parked := EXISTS (SELECT 1 FROM {p:records} AS r WHERE r.grp = of_group AND r.topic = of_topic AND r.stage = 6 AND r.stage > 4);
     END IF;
     cur := {p:log_cursor_of}(of_topic, of_chain, begin_pos, begin_seen);
-    IF EXISTS (SELECT 1 FROM {p:left_rows} AS k WHERE k.topic = of_topic AND k.chain = of_chain)
-        OR EXISTS (SELECT 1 FROM {p:skips} AS s WHERE s.topic = of_topic AND s.chain = of_chain AND s.pos > cur.pos)
-        OR EXISTS (SELECT 1 FROM {p:skip_ranges} AS g WHERE g.topic = of_topic AND g.chain = of_chain AND g.to_pos > cur.pos) THEN
+    IF EXISTS (SELECT 1 FROM {p:left_rows} AS k WHERE k.topic = of_topic AND k.chain = of_chain) THEN
         RETURN;
     END IF;
     IF cur.late THEN
@@ -63,8 +80,9 @@ BEGIN
         RETURN;
     END IF;
     seen := pg_current_snapshot();
-    SELECT count(*), max(p.pos), coalesce(sum(p.size), 0), max(p.size) INTO many, upto, bytes, largest_row
-        FROM (SELECT l.pos, {p:log_size}(l) AS size FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos ORDER BY l.pos LIMIT want) AS p;
+    SELECT count(*), max(p.pos), coalesce(sum(p.size), 0), max(p.size), bool_or((p.key IN (SELECT u.key FROM unnest(busy) AS u (key))) IS TRUE)
+        INTO many, upto, bytes, largest_row, met
+        FROM (SELECT l.pos, l.key, {p:log_size}(l) AS size FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos ORDER BY l.pos LIMIT want) AS p;
     IF largest_row > largest THEN
         RETURN;
     END IF;
@@ -77,14 +95,26 @@ BEGIN
             RETURN;
         END IF;
     END IF;
+    IF EXISTS (SELECT 1 FROM {p:skips} AS s WHERE s.topic = of_topic AND s.chain = of_chain AND s.pos > cur.pos AND s.pos <= upto)
+        OR (SELECT g.from_pos FROM {p:skip_ranges} AS g WHERE g.topic = of_topic AND g.chain = of_chain AND g.to_pos > cur.pos
+            ORDER BY g.to_pos LIMIT 1) < upto THEN
+        RETURN;
+    END IF;
     -- Each condition has a search of its own behind it: a search that nobody needs is neither planned nor begun.
+    IF cardinality(paused_tenants) > 0 THEN
+        IF EXISTS (SELECT 1 FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos AND l.pos <= upto
+                AND (l.tenant_id IN (SELECT u.tenant FROM unnest(paused_tenants) AS u (tenant))) IS TRUE) THEN
+            RETURN;
+        END IF;
+    END IF;
     IF keyed AND others THEN
         IF EXISTS (SELECT 1 FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos AND l.pos <= upto AND (l.key IN (
                 SELECT k.key FROM {p:log_in_work}(of_topic, of_chain) AS b CROSS JOIN LATERAL {p:log_keys_of}(b) AS k (key) WHERE b.owner <> of_owner)) IS TRUE) THEN
             RETURN;
         END IF;
     END IF;
-    IF cardinality(busy) > 0 THEN
+    -- The bytes may have left out the rows that have these keys.
+    IF met THEN
         IF EXISTS (SELECT 1 FROM {p:log} AS l WHERE l.topic = of_topic AND l.pos > cur.pos AND l.pos <= upto
                 AND (l.key IN (SELECT u.key FROM unnest(busy) AS u (key))) IS TRUE) THEN
             RETURN;
@@ -106,7 +136,7 @@ $outmill$;
 -- when they are leased.
 CREATE FUNCTION {p:log_claim}(of_topic text, of_chain bigint, begin_pos bigint, begin_seen pg_snapshot, of_version integer, of_stamp bigint, of_pauses bigint, of_group text,
     of_owner text, of_worker text, of_token bigint, lease bigint, want bigint, most bigint, largest bigint, parks boolean, alone boolean, keyed boolean,
-    of_lock bigint, OUT number bigint, OUT given bigint, OUT until bigint) LANGUAGE plpgsql AS $outmill$
+    of_open text[], of_paused text[], paused_keys text[], paused_tenants text[], of_lock bigint, OUT number bigint, OUT given bigint, OUT until bigint) LANGUAGE plpgsql AS $outmill$
 DECLARE
     next record;
 BEGIN
@@ -115,7 +145,8 @@ BEGIN
         RETURN;
     END IF;
     -- A statement of its own, so that its snapshot is behind the lock. What comes behind the cursor is searched before the transaction has a number.
-    SELECT * INTO next FROM {p:log_next}(of_topic, of_chain, begin_pos, begin_seen, of_version, of_stamp, of_pauses, of_group, of_owner, want, most, largest, parks, alone, keyed);
+    SELECT * INTO next FROM {p:log_next}(of_topic, of_chain, begin_pos, begin_seen, of_version, of_stamp, of_pauses, of_group, of_owner, want, most, largest, parks, alone, keyed,
+        of_open, of_paused, paused_keys, paused_tenants);
     given := next.given;
     IF given > 0 THEN
         until := {p:now}() + lease;

@@ -92,34 +92,83 @@ func TestTake_BehindWhatOthersDo(t *testing.T) {
 	for name, c := range takingRaces {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, counts := openTaking(t)
-			w := &takingWorld{T: t, logged: s, counts: counts, topic: "raced", owner: outmill.NewOwnerToken()}
-			other := engine.New(s.another(t), engine.Config{})
-			for _, process := range []*engine.Engine{s.Engine, other} {
-				// Both know the registrations and the pauses.
-				require.NoError(t, process.Append(t.Context(), &outmill.Record{Topic: w.topic, Key: "first"}))
-				require.NoError(t, process.Ack(t.Context(), "worker", leasesOf(w.claimedBy(process, 10))))
-			}
-			var err error
-			w.open, err = s.db.Begin(t.Context())
-			require.NoError(t, err)
-			defer func() { _ = w.open.Rollback(context.WithoutCancel(t.Context())) }()
-			require.NoError(t, s.Append(s.driver.WithTx(t.Context(), w.open), &outmill.Record{Topic: w.topic, Key: "c"}))
-			for _, key := range []string{"a", "b", "a"} {
-				w.append(key)
-			}
-			s.driver.ForgetRefusals()
-			b, happened := &before{statement: "log_claim"}, false
-			b.happens = func() {
-				happened = true
-				c.happens(w, other)
-			}
-			require.Equal(t, c.want, w.keysIn(context.WithValue(t.Context(), beforeKey{}, b)))
-			require.True(t, happened)
-			w.append("d")
-			require.Equal(t, c.later, w.keysIn(t.Context()))
+			c.run(t, func(*takingWorld, *engine.Engine) {})
 		})
 	}
+}
+
+// A record of the key h is held, and set free between what the process knows and the lock of its claim: then that is not one of its own.
+func TestTake_BesideAHeldRow(t *testing.T) {
+	t.Parallel()
+	scope := roles.PauseScope{Topic: "raced", Key: "h"}
+	t.Run("a pause ends", func(t *testing.T) {
+		t.Parallel()
+		between{func(w *takingWorld, other *engine.Engine) {
+			ended, err := other.Resume(w.Context(), scope)
+			require.NoError(w, err)
+			require.True(w, ended)
+		}, []string{"h", "a", "b", "a"}, []string{"d"}}.run(t, func(w *takingWorld, other *engine.Engine) {
+			require.NoError(w, w.Pause(w.Context(), scope, "me", "a reason"))
+			w.append("h")
+			require.Empty(w, w.keys())
+			w.set("look_at = 0")
+		})
+	})
+	t.Run("another owner acks", func(t *testing.T) {
+		t.Parallel()
+		var leases []outmill.Lease
+		between{func(w *takingWorld, other *engine.Engine) {
+			require.NoError(w, other.Ack(w.Context(), "worker", leases))
+		}, []string{"h", "a", "b", "a"}, []string{"d"}}.run(t, func(w *takingWorld, other *engine.Engine) {
+			w.append("h")
+			leases = leasesOf(w.claimedBy(other, 10))
+			w.append("h")
+			require.Empty(w, w.keys())
+			w.set("look_at = 0")
+		})
+	})
+	t.Run("nothing happens", func(t *testing.T) {
+		t.Parallel()
+		between{func(*takingWorld, *engine.Engine) {}, []string{"a", "b", "a"}, []string{"d"}}.run(t, func(w *takingWorld, other *engine.Engine) {
+			w.append("h")
+			w.claimedBy(other, 10)
+			w.append("h")
+			require.Empty(w, w.keys())
+			w.set("look_at = 0")
+		})
+	})
+}
+
+// run has another process act between what a process knows and the lock of its claim. given comes before the rows of the topic.
+func (c between) run(t *testing.T, given func(w *takingWorld, other *engine.Engine)) {
+	t.Helper()
+	s, counts := openTaking(t)
+	w := &takingWorld{T: t, logged: s, counts: counts, topic: "raced", owner: outmill.NewOwnerToken()}
+	other := engine.New(s.another(t), engine.Config{})
+	for _, process := range []*engine.Engine{s.Engine, other} {
+		// Both know the registrations and the pauses.
+		require.NoError(t, process.Append(t.Context(), &outmill.Record{Topic: w.topic, Key: "first"}))
+		require.NoError(t, process.Ack(t.Context(), "worker", leasesOf(w.claimedBy(process, 10))))
+	}
+	given(w, other)
+	var err error
+	w.open, err = s.db.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = w.open.Rollback(context.WithoutCancel(t.Context())) }()
+	require.NoError(t, s.Append(s.driver.WithTx(t.Context(), w.open), &outmill.Record{Topic: w.topic, Key: "c"}))
+	for _, key := range []string{"a", "b", "a"} {
+		w.append(key)
+	}
+	s.driver.ForgetRefusals()
+	b, happened := &before{statement: "log_claim"}, false
+	b.happens = func() {
+		happened = true
+		c.happens(w, other)
+	}
+	require.Equal(t, c.want, w.keysIn(context.WithValue(t.Context(), beforeKey{}, b)))
+	require.True(t, happened)
+	w.append("d")
+	require.Equal(t, c.later, w.keysIn(t.Context()))
 }
 
 // keysIn claims, and returns the keys of what it has got.

@@ -37,6 +37,24 @@ func TestConformance_LogByPages_Variant(t *testing.T) {
 	storetest.Run(t, s.engine())
 }
 
+// tryTake has each claim be one of its own, if it can, whatever the claims before it were.
+type tryTake struct{ *driver.Driver }
+
+func (d tryTake) Take(ctx context.Context, take contract.Take) ([]contract.Taken, bool, error) {
+	d.ForgetRefusals()
+	return d.Driver.Take(ctx, take)
+}
+
+var _ contract.Taker = tryTake{}
+
+// A store whose claims take rows beside held and paused ones as often as they may keeps each sentence, too.
+func TestConformance_LogTaken_Variant(t *testing.T) {
+	t.Parallel()
+	testenv.Unraced(t, "the whole suite again, with claims of their own wherever they are possible")
+	s := &suite{t: t, config: connect(t, postgrestest.Database(t), 40, nil).Config(), takes: true}
+	storetest.Run(t, s.engine())
+}
+
 // taking counts the claims of their own, and those that were refused.
 type taking struct {
 	*driver.Driver
@@ -228,6 +246,144 @@ var takingCases = map[string]struct {
 		w.append("a")
 		require.NoError(w, w.Pause(w.Context(), roles.PauseScope{Topic: w.topic}, "me", "a reason"))
 	}, nil, []string{}, false},
+	"another key is held": {func(w *takingWorld) { w.held(); w.append("b") }, nil, []string{"b"}, true},
+	"the key is held":     {func(w *takingWorld) { w.held(); w.append("a"); w.append("b") }, nil, []string{"b"}, false},
+	"another key is held, and the order is that of the topic": {func(w *takingWorld) { w.held(); w.append("b") },
+		func(r *outmill.ClaimRequest) { r.Order = outmill.OrderTopic }, []string{}, false},
+	"a held key is free again": {func(w *takingWorld) {
+		require.NoError(w, w.Ack(w.Context(), "worker", leasesOf(w.held())))
+		w.append("b")
+	}, nil, []string{"a", "b"}, false},
+	"a claim must look at a held key": {func(w *takingWorld) {
+		w.held()
+		w.set("look_at = 1")
+		w.append("b")
+	}, nil, []string{"b"}, false},
+	"more keys are held than a claim compares": {func(w *takingWorld) {
+		w.held()
+		_, err := w.db.Exec(w.Context(), `INSERT INTO outmill.notes (grp, topic, name, blocker, head, look_at, looks)
+			SELECT grp, topic, 'k' || n, blocker, head, 0, 0 FROM outmill.notes, generate_series(1, 500) AS n WHERE topic = $1`, w.topic)
+		require.NoError(w, err)
+		w.append("b")
+	}, nil, []string{"b"}, false},
+	"another key is paused": {func(w *takingWorld) { w.pause(roles.PauseScope{Key: "z"}); w.append("a") }, nil, []string{"a"}, true},
+	"the key is paused": {func(w *takingWorld) {
+		w.pause(roles.PauseScope{Key: "a"})
+		w.append("a")
+		w.append("b")
+	}, nil, []string{"b"}, false},
+	"the key is paused for another group": {func(w *takingWorld) {
+		w.pause(roles.PauseScope{Key: "a", Group: "others"})
+		w.append("a")
+	}, nil, []string{"a"}, true},
+	"a paused key has a held record": {func(w *takingWorld) {
+		w.pause(roles.PauseScope{Key: "a"})
+		w.append("a")
+		require.Empty(w, w.claim())
+		w.set("look_at = 0")
+		w.append("b")
+	}, nil, []string{"b"}, true},
+	"a paused key has a held record, without an order": {func(w *takingWorld) {
+		w.pause(roles.PauseScope{Key: "a"})
+		w.append("a")
+		require.Empty(w, w.claim(unordered))
+		w.set("look_at = 0")
+		w.append("b")
+	}, unordered, []string{"b"}, true},
+	"a claim without an order has held a record of a paused key": {func(w *takingWorld) {
+		w.pause(roles.PauseScope{Key: "a"})
+		w.append("a")
+		w.append("b")
+		require.Len(w, w.claim(unordered), 1)
+		w.set("look_at = 0")
+		w.append("c")
+	}, nil, []string{"c"}, false},
+	"a key is not paused any more": {func(w *takingWorld) {
+		w.pause(roles.PauseScope{Key: "a"})
+		w.append("a")
+		require.Empty(w, w.claim())
+		w.set("look_at = 0")
+		_, err := w.Resume(w.Context(), roles.PauseScope{Topic: w.topic, Key: "a"})
+		require.NoError(w, err)
+		w.append("b")
+	}, nil, []string{"a", "b"}, false},
+	"a row of a paused key is behind those that the claim may take": {func(w *takingWorld) {
+		w.pause(roles.PauseScope{Key: "b"})
+		for _, key := range []string{"a", "a", "a", "b"} {
+			w.append(key, func(r *outmill.Record) { r.Payload = make([]byte, 1000) })
+		}
+	}, func(r *outmill.ClaimRequest) { r.MaxBytes = 3500 }, []string{"a", "a", "a"}, true},
+	"the key is paused, without an order": {func(w *takingWorld) {
+		w.pause(roles.PauseScope{Key: "a"})
+		w.append("a")
+		w.append("b")
+	}, unordered, []string{"b"}, false},
+	"the tenant is paused, without an order": {func(w *takingWorld) {
+		w.pause(roles.PauseScope{TenantID: "acme"})
+		w.append("a", func(r *outmill.Record) { r.TenantID = "acme" })
+		w.append("b")
+	}, unordered, []string{"b"}, false},
+	"the same owner blocks a held key": {func(w *takingWorld) {
+		w.held()
+		w.set("blocker = '" + w.owner.String() + "'")
+		w.append("b")
+	}, nil, []string{"b"}, false},
+	"a retry blocks a held key, and the claim skips it": {func(w *takingWorld) {
+		w.held()
+		w.set("blocker = 'waiting'")
+		w.append("b")
+	}, func(r *outmill.ClaimRequest) { r.KeyPolicy = outmill.KeySkip }, []string{"b"}, false},
+	"many keys are paused, and have held records": {func(w *takingWorld) {
+		const most = 100
+		for i := range most {
+			w.pause(roles.PauseScope{Key: fmt.Sprint(i)})
+			w.append(fmt.Sprint(i))
+		}
+		held := 0
+		for held < most {
+			require.Empty(w, w.keys())
+			require.NoError(w, w.db.QueryRow(w.Context(), "SELECT count(*) FROM outmill.notes WHERE topic = $1", w.topic).Scan(&held))
+		}
+		w.set("look_at = 0")
+		w.append("b")
+	}, nil, []string{"b"}, true},
+	"another tenant is paused": {func(w *takingWorld) {
+		w.pause(roles.PauseScope{TenantID: "zoo"})
+		w.append("a", func(r *outmill.Record) { r.TenantID = "acme" })
+	}, nil, []string{"a"}, true},
+	"the tenant is paused": {func(w *takingWorld) {
+		w.pause(roles.PauseScope{TenantID: "acme"})
+		w.append("a", func(r *outmill.Record) { r.TenantID = "acme" })
+		w.append("b")
+	}, nil, []string{"b"}, false},
+	"a paused tenant has a held record without a key": {func(w *takingWorld) {
+		w.pause(roles.PauseScope{TenantID: "acme"})
+		w.append("", func(r *outmill.Record) { r.TenantID = "acme" })
+		require.Empty(w, w.claim())
+		w.set("look_at = 0")
+		w.append("b")
+	}, nil, []string{"b"}, true},
+	"a row of a paused key, in the order of the topic": {func(w *takingWorld) {
+		w.pause(roles.PauseScope{Key: "b"})
+		w.append("a")
+		w.append("b")
+		w.append("c")
+	}, func(r *outmill.ClaimRequest) { r.Order = outmill.OrderTopic }, []string{"a"}, false},
+	"a row is deleted behind those that the claim may take": {func(w *takingWorld) {
+		w.append("a")
+		w.append("b")
+		r := w.append("c")
+		_, err := w.Delete(w.Context(), w.first(r))
+		require.NoError(w, err)
+	}, func(r *outmill.ClaimRequest) { r.Limit = 2 }, []string{"a", "b"}, true},
+	"many rows are deleted behind those that the claim may take": {func(w *takingWorld) {
+		w.append("a")
+		w.deleteMany()
+	}, func(r *outmill.ClaimRequest) { r.Limit = 1 }, []string{"a"}, true},
+	"many rows are deleted before those that the claim may take": {func(w *takingWorld) {
+		w.deleteMany()
+		w.append("b")
+	}, nil, []string{"b"}, false},
 	"another topic is paused": {func(w *takingWorld) {
 		w.append("a")
 		require.NoError(w, w.Pause(w.Context(), roles.PauseScope{Topic: "no " + w.topic}, "me", "a reason"))
@@ -275,6 +431,43 @@ func (w *takingWorld) parks() {
 	w.append("a")
 	got := w.claim()
 	require.NoError(w, w.Engine.Fail(w.Context(), []outmill.Settlement{{Lease: got[0].Lease(), Err: "an error", Park: true}}))
+}
+
+// held has another owner work on a record of the key a, for which a claim has held a later one. It returns the former.
+func (w *takingWorld) held() []*outmill.Record {
+	w.append("a")
+	got := w.claim(another)
+	w.append("a")
+	require.Empty(w, w.keys())
+	w.set("look_at = 0")
+	return got
+}
+
+// set changes the notes of the topic.
+func (w *takingWorld) set(change string) {
+	result, err := w.db.Exec(w.Context(), "UPDATE outmill.notes SET "+change+" WHERE topic = $1", w.topic)
+	require.NoError(w, err)
+	require.Positive(w, result.RowsAffected())
+}
+
+// pause pauses a part of the topic.
+func (w *takingWorld) pause(scope roles.PauseScope) {
+	scope.Topic = w.topic
+	require.NoError(w, w.Pause(w.Context(), scope, "me", "a reason"))
+}
+
+// deleteMany deletes so many rows that one range of places has them.
+func (w *takingWorld) deleteMany() {
+	ids := make([]outmill.WorkItemID, 100)
+	for i := range ids {
+		ids[i] = w.first(w.append("many"))
+	}
+	n, err := w.Delete(w.Context(), ids...)
+	require.NoError(w, err)
+	require.Equal(w, len(ids), n)
+	ranges := 0
+	require.NoError(w, w.db.QueryRow(w.Context(), "SELECT count(*) FROM outmill.skip_ranges WHERE topic = $1", w.topic).Scan(&ranges))
+	require.Positive(w, ranges)
 }
 
 // first is the id of the record of the group.

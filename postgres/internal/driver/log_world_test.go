@@ -318,7 +318,7 @@ func (w *logWorld) claimOwn(tx *logTx, line logLine, want int) (b logBatch, text
 	b = logBatch{topic: line.topic, chain: line.chain, token: w.tokens.Add(1)}
 	given, until := 0, int64(0)
 	args := line.args(schemaVersion, line.stamp, 0, line.group, line.group, "w", b.token, int64(time.Hour/time.Microsecond), want,
-		1<<20, 1<<20, false, false, keyed, tried)
+		1<<20, 1<<20, false, false, keyed, []string{""}, []string{}, []string{}, []string{}, tried)
 	require.NoError(w, tx.QueryRow(w.ctx, w.names.text("log_claim", false), args...).Scan(&b.n, &given, &until))
 	rows, err := tx.Query(w.ctx, w.names.text("log_claimed", false), b.topic, b.chain, b.token)
 	require.NoError(w, err)

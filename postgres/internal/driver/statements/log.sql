@@ -30,7 +30,7 @@ SELECT {p:log_take}($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_s
 -- A claim of its own, in place of log_page and log_take: see log_next.
 SELECT coalesce(c.number, 0), coalesce(c.given, -1), coalesce(c.until, 0) FROM {p:log_claim}($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot,
 	$5::integer, $6::bigint, $7::bigint, $8::text, $9::text, $10::text, $11::bigint, $12::bigint, $13::bigint, $14::bigint, $15::bigint, $16::boolean,
-	$17::boolean, $18::boolean, $19::bigint) AS c
+	$17::boolean, $18::boolean, $19::text[], $20::text[], $21::text[], $22::text[], $23::bigint) AS c
 
 -- name: log_claimed
 -- The rows of the newest batch of the chain $1 and $2, if its token is $3. They go to the client as they are read.

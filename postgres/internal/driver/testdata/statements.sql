@@ -601,7 +601,7 @@ FROM unnest($1::bigint[], $2::text[]::uuid[], $3::text[], $4::text[], $5::text[]
 -- log_claim
 SELECT /* outmill log_claim */ coalesce(c.number, 0), coalesce(c.given, -1), coalesce(c.until, 0) FROM "outmill"."log_claim"($1::text, $2::bigint, $3::bigint, nullif($4::text, '')::pg_snapshot,
 	$5::integer, $6::bigint, $7::bigint, $8::text, $9::text, $10::text, $11::bigint, $12::bigint, $13::bigint, $14::bigint, $15::bigint, $16::boolean,
-	$17::boolean, $18::boolean, $19::bigint) AS c;
+	$17::boolean, $18::boolean, $19::text[], $20::text[], $21::text[], $22::text[], $23::bigint) AS c;
 
 -- log_claimed
 SELECT /* outmill log_claimed */ l.pos, l.event, l.created_at, l.id, l.key, l.message_id, l.tenant_id, l.correlation_id, l.causation_id, l.traceparent, l.tracestate, l.dedup_key,
