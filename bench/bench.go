@@ -53,8 +53,11 @@ func (b *bench) flags(flags *flag.FlagSet, s scenario) {
 	if s.name == "tenants" {
 		flags.StringVar(&b.only, "only", "", "the one kind of tenants to measure: sqlite, schemas or databases")
 	}
-	if s.name == "forward" || s.name == "forward-mysql" {
-		flags.StringVar(&b.only, "only", "", onlyOurs+": Outmill, and neither peers nor the limit, for a profile")
+	if s.name == "forward" {
+		flags.StringVar(&b.only, "only", "", onlyOurs+": Outmill, and neither the peer nor the limit, for a profile; "+onlyLimit+": by key, and the limit")
+	}
+	if s.name == "forward-mysql" {
+		flags.StringVar(&b.only, "only", "", onlyOurs+": Outmill, and no peer, for a profile")
 	}
 	if s.name == "consumers" {
 		flags.StringVar(&b.only, "only", "", "the one store to measure: mongo")

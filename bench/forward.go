@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -36,12 +37,15 @@ func init() {
 	})
 }
 
-// onlyOurs is the value of -only that leaves out what Outmill is compared with.
-const onlyOurs = "outmill"
+// The values of -only: onlyOurs leaves out what Outmill is compared with, and onlyLimit the peer, which takes most of the time.
+const (
+	onlyOurs  = "outmill"
+	onlyLimit = "limit"
+)
 
 func measureForward(ctx context.Context, b *bench) error {
-	if b.only != "" && b.only != onlyOurs {
-		return fmt.Errorf("forward: -only takes %s, not %q", onlyOurs, b.only)
+	if !slices.Contains([]string{"", onlyOurs, onlyLimit}, b.only) {
+		return fmt.Errorf("forward: -only takes %s or %s, not %q", onlyOurs, onlyLimit, b.only)
 	}
 	broker, err := b.engines.kafka(ctx)
 	if err != nil {
@@ -62,14 +66,19 @@ func measureForward(ctx context.Context, b *bench) error {
 		{field: "raw_read_per_s", title: "bare SELECT", prepare: ours.prepare(true), run: ours.read},
 		{field: "raw_produce_per_s", title: "bare producing", run: ours.produce},
 	}
-	if b.only == onlyOurs {
+	switch b.only {
+	case onlyOurs:
 		return b.compare(ctx, sides[:2]...)
+	case onlyLimit:
+		sides = slices.Delete(sides, 1, 3)
 	}
 	if err := b.compare(ctx, sides...); err != nil {
 		return err
 	}
 	r := &b.results
-	r.ratio("ratio", "Outmill / Watermill", "outmill_msgs_per_s", "watermill_msgs_per_s")
+	if b.only == "" {
+		r.ratio("ratio", "Outmill / Watermill", "outmill_msgs_per_s", "watermill_msgs_per_s")
+	}
 	limit := 1 / (1/r.median("raw_read_per_s") + 1/r.median("raw_produce_per_s"))
 	r.add("limit_msgs_per_s", "limit of reading and producing", limit)
 	r.ratio("of_limit", "Outmill / limit", "outmill_msgs_per_s", "limit_msgs_per_s")
