@@ -1,6 +1,7 @@
 package driver_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -38,5 +39,31 @@ func TestLog_ManyAreDeletedByARange(t *testing.T) {
 	require.Len(t, found, 100)
 	for i, r := range found {
 		require.Equal(t, append(records[:50:50], records[250:]...)[i].Payload, r.Payload)
+	}
+}
+
+// A search by id reads the log once, if nothing of it is settled.
+func TestLog_APageOfManyIsOneLook(t *testing.T) {
+	t.Parallel()
+	s := openLogged(t)
+	require.NoError(t, s.RegisterGroup(t.Context(), outmill.Registration{Group: "readers", Topics: outmill.Topics{Include: []string{"many"}}}))
+	require.NoError(t, s.Append(t.Context(), made("many", "x", 700)...))
+	ctx, seen := tapped(t.Context())
+	query := outmill.ListQuery{Topic: "many", Status: outmill.StatusPending, Limit: 300}
+	for page, want := range []int{300, 300, 100} {
+		found, err := s.DeleteWhere(ctx, query)
+		require.NoError(t, err)
+		require.Equal(t, want, found.Changed)
+		require.Equal(t, want < 300, found.Done)
+		query.After = found.Next
+		looks := 0
+		for _, trip := range seen.list() {
+			for _, value := range trip {
+				if text, is := value.(string); is && strings.Contains(text, "/* outmill log_after */") {
+					looks++
+				}
+			}
+		}
+		require.Equal(t, page+1, looks)
 	}
 }
