@@ -1,11 +1,14 @@
--- The claim of its own of a line whose rows of the log are all that it has: see "A claim of its own" in docs/postgres-log.md.
+-- The claim of its own, of rows of the log that nothing else of their line concerns: see "A claim of its own" in docs/postgres-log.md.
 
 -- What the chain has next, of one snapshot: seen. given is how many rows behind the cursor the claim may take, up to the place upto; 0 is that
--- there is none. It is NULL if another claim must decide: the schema or the stamp of the history is another one, a pause has changed, the line has
--- records that are ready or due, or rows that wait to be adopted, or a note that a claim must look at, the chain has rows that were left or late, or a batch whose lease
--- has ended, one of the rows is skipped, or its key or tenant is paused, with keyed one of the keys is held, waits for a retry, is leased or in another owner's batch
--- (with alone: any), or, with parks, parked, or a row is larger than largest, or the first one than most. The rows end before one with which all are larger than most. low
--- is the first batch in work. of_open are the blockers that do not block the claim, and of_paused those of the pauses of the line.
+-- there is none. The rows end before one with which all are larger than most. low is the first batch in work. of_open are the blockers that do not block
+-- the claim, and of_paused those of the pauses of the line. given is NULL if another claim must decide:
+--   the schema or the stamp of the history is another one, or a pause has changed;
+--   the line has records that are ready or due, rows that wait to be adopted, or a note that the claim must look at;
+--   the chain has rows that were left or late, or a batch whose lease has ended;
+--   one of the rows is skipped, or its key or tenant is paused;
+--   with keyed, one of the keys is held, waits for a retry, is leased, or is in another owner's batch; with alone, any key is; with parks, one is parked;
+--   a row is larger than largest, or the first one than most.
 CREATE FUNCTION {p:log_next}(of_topic text, of_chain bigint, begin_pos bigint, begin_seen pg_snapshot, of_version integer, of_stamp bigint, of_pauses bigint, of_group text,
     of_owner text, want bigint, most bigint, largest bigint, parks boolean, alone boolean, keyed boolean,
     of_open text[], of_paused text[], paused_keys text[], paused_tenants text[], OUT cur {p:log_cursor}, OUT low bigint, OUT upto bigint,
