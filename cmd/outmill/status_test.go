@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"math"
 	"net/url"
 	"os/exec"
 	"strings"
@@ -100,15 +101,24 @@ func TestStatus(t *testing.T) {
 		require.NoError(t, err)
 		counting := proxy.New(t, far.Host)
 		far.Host = counting.Addr()
-		require.Contains(t, ok(t, "status", far.String()), "topic-0")
-		one := counting.RoundTrips()
+		// A server that answers before it has all of what a client sends at once counts once more.
+		fewest := func() int {
+			least := math.MaxInt
+			for range 5 {
+				before := counting.RoundTrips()
+				require.Contains(t, ok(t, "status", far.String()), "topic-0")
+				least = min(least, counting.RoundTrips()-before)
+			}
+			return least
+		}
+		one := fewest()
 		w.register(t, "shipping", "*")
 		w.register(t, "audit", "*")
 		for i := range 30 {
 			w.append(t, &outmill.Record{Topic: fmt.Sprintf("topic-%d", i)})
 		}
 		require.Contains(t, ok(t, "status", far.String()), "topic-29")
-		require.LessOrEqual(t, counting.RoundTrips()-one, one)
+		require.LessOrEqual(t, fewest(), one)
 	})
 
 	t.Run("columns are aligned, and control characters of users do not reach the terminal", func(t *testing.T) {
