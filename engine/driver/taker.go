@@ -39,8 +39,9 @@ type Take struct {
 	Parks bool
 	// Open are the Blockers of notes that do not block the claim, but for those of pauses: see Ask.Free.
 	Open []string
-	// Pauses is the generation of the pauses, none of which is of the whole line. PausedKeys and PausedTenants are what they are of, and the claim
-	// takes no row of these. PausedBy are the Blockers of their notes: a note with the Blocker of another pause does not block the claim.
+	// Pauses is the generation of the pauses, none of which is of the whole line. PausedKeys and PausedTenants are what they are of, and
+	// the claim takes no row of these. PausedBy are the Blockers of their notes: a note with the Blocker of another pause does not block the
+	// claim.
 	Pauses                              int64
 	PausedKeys, PausedTenants, PausedBy []string
 	Durable                             bool
