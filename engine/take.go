@@ -70,7 +70,8 @@ func (e *Engine) take(ctx context.Context, req outmill.ClaimRequest, due dueLine
 // mostPaused is the most pauses of a line with which a driver takes rows.
 const mostPaused = 500
 
-// pausedOf says what is paused of the line. It returns false if the whole line is, or too much of it.
+// pausedOf adds the pauses of keys and tenants of the line to the Take. It returns false if a pause is of the whole line, or if there are
+// more than mostPaused.
 func pausedOf(pauses *roles.PauseList, take *driver.Take) bool {
 	line := take.Line
 	for _, p := range pauses.All() {
