@@ -89,46 +89,43 @@ func (b *bench) lookForIDs(ctx context.Context, pool *pgxpool.Pool, store *postg
 	if err != nil {
 		return err
 	}
-	of := func(call func(id outmill.WorkItemID) error) func(i int) error {
-		return func(i int) error { return call(ids[i]) }
-	}
 	for _, look := range []struct {
 		field, title string
-		call         func(i int) error
+		call         func(id outmill.WorkItemID) error
 	}{
-		{"get", "Get", of(func(id outmill.WorkItemID) error {
+		{"get", "Get", func(id outmill.WorkItemID) error {
 			_, err := store.Get(ctx, id)
 			return err
-		})},
-		{"list", "List of 100", of(func(id outmill.WorkItemID) error {
+		}},
+		{"list", "List of 100", func(id outmill.WorkItemID) error {
 			_, err := store.List(ctx, outmill.ListQuery{After: id})
 			return err
-		})},
-		{"find", "Find of 100", of(func(id outmill.WorkItemID) error {
+		}},
+		{"find", "Find of 100", func(id outmill.WorkItemID) error {
 			_, err := store.Find(ctx, outmill.ListQuery{Topic: idsTopic, Key: "customer-7", After: id})
 			return err
-		})},
-		{"delete", "Delete", of(func(id outmill.WorkItemID) error {
+		}},
+		{"delete", "Delete", func(id outmill.WorkItemID) error {
 			n, err := store.Delete(ctx, id)
 			if err == nil && n != 1 {
 				err = fmt.Errorf("deleted %d records", n)
 			}
 			return err
-		})},
+		}},
 	} {
-		if err := b.timeOf(look.field, look.title, look.call); err != nil {
+		if err := b.timeOf(look.field, look.title, ids, look.call); err != nil {
 			return fmt.Errorf("%s: %w", look.title, err)
 		}
 	}
 	return nil
 }
 
-// timeOf adds the median and the largest time of the calls to the results.
-func (b *bench) timeOf(field, title string, call func(i int) error) error {
-	spent := make([]time.Duration, idsLooks)
-	for i := range spent {
+// timeOf adds the median and the largest time of a call for each id to the results.
+func (b *bench) timeOf(field, title string, ids []outmill.WorkItemID, call func(id outmill.WorkItemID) error) error {
+	spent := make([]time.Duration, len(ids))
+	for i, id := range ids {
 		began := time.Now()
-		if err := call(i); err != nil {
+		if err := call(id); err != nil {
 			return err
 		}
 		spent[i] = time.Since(began)
@@ -169,7 +166,6 @@ func sampleIDs(ctx context.Context, pool *pgxpool.Pool, rounds int) ([]outmill.W
 }
 
 func (b *bench) idSizes(ctx context.Context, pool *pgxpool.Pool) error {
-	const mib = 1 << 20
 	var table, index float64
 	err := pool.QueryRow(ctx, `SELECT sum(pg_table_size(c.oid)), sum((SELECT sum(pg_relation_size(i.indexrelid)) FROM pg_index AS i
 		WHERE i.indrelid = c.oid AND i.indkey[0] = (SELECT attnum FROM pg_attribute WHERE attrelid = c.oid AND attname = 'id')))
